@@ -1,0 +1,23 @@
+# Each public header must compile alone: one source file per header (C headers as C and as C++), compiled, never linked.
+function(viaduct_check_headers)
+  file(GLOB headers RELATIVE ${CMAKE_SOURCE_DIR}/include CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/viaduct/*.h
+       ${CMAKE_SOURCE_DIR}/include/viaduct/*.hpp)
+  file(GLOB inside RELATIVE ${CMAKE_SOURCE_DIR}/src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/base/*.hpp)
+  set(sources "")
+  foreach(header ${headers} ${inside})
+    string(REPLACE "/" "-" unit ${header})
+    set(languages cpp)
+    if(header MATCHES "\\.h$")
+      list(APPEND languages c)
+    endif()
+    foreach(language ${languages})
+      set(source ${CMAKE_BINARY_DIR}/headers/${unit}.${language})
+      file(CONFIGURE OUTPUT ${source} CONTENT "#include <${header}>\n")
+      list(APPEND sources ${source})
+    endforeach()
+  endforeach()
+  add_library(check-headers OBJECT ${sources})
+  target_include_directories(check-headers PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_BINARY_DIR}/include
+                             ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(check-headers PRIVATE fmt::fmt)
+endfunction()

@@ -1,0 +1,19 @@
+# Warnings and sanitizers, the same for every target.
+add_compile_options(-Wall -Wextra -Wshadow -Wpointer-arith -Wundef
+                    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+                    $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>)
+if(VIADUCT_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(VIADUCT_SANITIZE)
+  add_compile_options(-O1 -fsanitize=${VIADUCT_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${VIADUCT_SANITIZE})
+  if(VIADUCT_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+  if(VIADUCT_SANITIZE MATCHES "thread")
+    # Stand-alone fences are not modelled by the thread sanitizer; the code that uses them says why it is right,
+    # and uses sequentially consistent accesses instead under this build.
+    add_compile_options(-Wno-tsan)
+  endif()
+endif()
