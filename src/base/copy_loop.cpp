@@ -1,0 +1,69 @@
+#include "base/copy_loop.hpp"
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace viaduct {
+
+namespace {
+
+constexpr std::size_t kLoopFrom = 1024;
+
+using CopyFunction = void (*)(std::byte*, const std::byte*, std::size_t);
+
+void copy_plain(std::byte* to, const std::byte* from, std::size_t size) {
+  std::memcpy(to, from, size);
+}
+
+#if defined(__x86_64__)
+
+// Aligned stores, four vectors in flight; head and tail by overlapping unaligned vectors. size >= kLoopFrom.
+__attribute__((target("avx2"))) void copy_avx2(std::byte* to, const std::byte* from, std::size_t size) {
+  const __m256i head = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  const __m256i tail = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + size - 32));
+  std::byte* const last = to + size - 32;
+  std::byte* const first = to;
+  const std::size_t skip = 32 - (reinterpret_cast<std::uintptr_t>(to) & 31);
+  to += skip, from += skip, size -= skip;
+  for (; size >= 128; to += 128, from += 128, size -= 128) {
+    const auto* source = reinterpret_cast<const __m256i*>(from);
+    auto* destination = reinterpret_cast<__m256i*>(to);
+    const __m256i a = _mm256_loadu_si256(source), b = _mm256_loadu_si256(source + 1);
+    const __m256i c = _mm256_loadu_si256(source + 2), d = _mm256_loadu_si256(source + 3);
+    _mm256_store_si256(destination, a), _mm256_store_si256(destination + 1, b);
+    _mm256_store_si256(destination + 2, c), _mm256_store_si256(destination + 3, d);
+  }
+  for (; size > 32; to += 32, from += 32, size -= 32)
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(first), head);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(last), tail);
+}
+
+CopyFunction choose() {
+  return __builtin_cpu_supports("avx2") ? copy_avx2 : copy_plain;
+}
+
+#else
+
+CopyFunction choose() {
+  return copy_plain;
+}
+
+#endif
+
+}  // namespace
+
+void copy_through_ring(void* destination, const void* source, std::size_t size) {
+  static const CopyFunction copy = choose();
+  if (size == 0) return;
+  if (size < kLoopFrom)
+    std::memcpy(destination, source, size);
+  else
+    copy(static_cast<std::byte*>(destination), static_cast<const std::byte*>(source), size);
+}
+
+}  // namespace viaduct

@@ -1,0 +1,71 @@
+// How long to spin before sleeping.
+//
+// SpinBudget learns from each wait: it spins about twice as long as waits have lately taken, never longer than the
+// bound, and hardly at all once waits take longer than a sleep would cost. CoreProbe tells whether anybody else wants
+// this core: spinning then only delays the peer, so the budget is nothing for a while.
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.hpp"
+
+namespace viaduct {
+
+inline void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+class SpinBudget {
+ public:
+  static constexpr std::uint64_t kSleepCostNs = 60'000;  // what a futex wake-up adds to a wait that slept
+  static constexpr std::uint64_t kLeastNs = 1'000;
+  static constexpr std::uint64_t kBackOffNs = 10'000'000;
+
+  // `bound_ns` 0: never spin.
+  explicit SpinBudget(std::uint64_t bound_ns) : bound_ns_(bound_ns), expected_ns_(bound_ns / 2) {}
+
+  std::uint64_t budget_ns(std::uint64_t now) const {
+    if (bound_ns_ == 0 || now < no_spin_until_) return 0;
+    if (expected_ns_ > bound_ns_) return kLeastNs < bound_ns_ ? kLeastNs : bound_ns_;
+    const std::uint64_t wanted = 2 * expected_ns_ + kLeastNs;
+    return wanted < bound_ns_ ? wanted : bound_ns_;
+  }
+
+  // A wait took this long from its start until its condition was seen; one that slept is credited the wake-up's cost.
+  void learn(std::uint64_t took_ns, bool slept) {
+    if (slept) took_ns = took_ns > kSleepCostNs ? took_ns - kSleepCostNs : 0;
+    constexpr std::uint64_t kCap = 1'000'000;  // one endless wait must not be remembered for long
+    if (took_ns > kCap) took_ns = kCap;
+    expected_ns_ = (expected_ns_ * 7 + took_ns) / 8;
+  }
+
+  // Somebody else wanted the core while we spun.
+  void core_contended(std::uint64_t now) { no_spin_until_ = now + kBackOffNs; }
+
+  std::uint64_t bound_ns() const { return bound_ns_; }
+
+ private:
+  std::uint64_t bound_ns_;
+  std::uint64_t expected_ns_;
+  std::uint64_t no_spin_until_ = 0;
+};
+
+// Offers the core to others once; a yield that comes back late means that somebody took it.
+class CoreProbe {
+ public:
+  static constexpr std::uint64_t kLateNs = 10'000;
+  virtual ~CoreProbe() = default;
+  virtual bool core_is_wanted() const = 0;
+
+  static const CoreProbe& machine();
+};
+
+// Processors of the machine; spinning with one is never right. (The affinity mask does not tell: a pinned thread's peer
+// may well run elsewhere.)
+int processors_online();
+
+}  // namespace viaduct

@@ -1,0 +1,110 @@
+// Waits for a condition that another thread or process brings about: spins within an adaptive budget, then sleeps by
+// the protocol of wait_word.hpp, on the futex or in poll() on a descriptor that the waker writes to.
+//
+// A Waiter belongs to one thread. The machine it runs on (clock, yield) is injected.
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.hpp"
+#include "base/spin.hpp"
+#include "base/wait_word.hpp"
+
+namespace viaduct {
+
+enum class WaitResult {
+  ready,
+  timeout,
+  interrupted,  // a signal arrived; the caller decides whether that ends its call
+};
+
+// Where S4 of the protocol happens.
+class Sleeper {
+ public:
+  virtual ~Sleeper() = default;
+  virtual SleepResult sleep(WaitWord& word, std::uint32_t armed, Deadline deadline, const Clock& clock) = 0;
+};
+
+class FutexSleeper final : public Sleeper {
+ public:
+  SleepResult sleep(WaitWord& word, std::uint32_t armed, Deadline deadline, const Clock& clock) override {
+    return word.sleep(armed, deadline, clock);
+  }
+};
+
+// Sleeps until a descriptor is readable: an eventfd, a pipe, a socket. The waker writes where it would wake the futex.
+// An eventfd is drained on waking; any other descriptor is left to its owner.
+class FdSleeper final : public Sleeper {
+ public:
+  enum class Drain { eventfd, none };
+  FdSleeper(int fd, Drain drain) : fd_(fd), drain_(drain) {}
+  SleepResult sleep(WaitWord& word, std::uint32_t armed, Deadline deadline, const Clock& clock) override;
+
+ private:
+  int fd_;
+  Drain drain_;
+};
+
+// W5 for a sleeper in FdSleeper on an eventfd.
+void wake_eventfd(int fd);
+
+class Waiter {
+ public:
+  explicit Waiter(std::uint64_t spin_bound_ns, const Clock& clock = Clock::steady(),
+                  const CoreProbe& probe = CoreProbe::machine());
+
+  // `ready()` is called often: it must be cheap and must not block.
+  template <class Ready>
+  WaitResult wait(WaitWord& word, Sleeper& sleeper, Deadline deadline, Ready&& ready) {
+    if (ready()) return WaitResult::ready;
+    const std::uint64_t start = clock_.now_ns();
+    if (spin(start, deadline, ready)) return WaitResult::ready;
+    for (;;) {
+      const std::uint32_t armed = word.arm();
+      if (ready()) break;
+      if (deadline.expired(clock_.now_ns())) return WaitResult::timeout;
+      const SleepResult slept = sleeper.sleep(word, armed, deadline, clock_);
+      if (ready()) break;
+      if (slept == SleepResult::interrupted) return WaitResult::interrupted;
+    }
+    budget_.learn(clock_.now_ns() - start, true);
+    return WaitResult::ready;
+  }
+
+  std::uint64_t spin_budget_ns() const { return budget_.budget_ns(clock_.now_ns()); }
+
+ private:
+  static constexpr std::uint64_t kFirstProbeNs = 2'000;  // most answers of a spinning peer come sooner
+  static constexpr std::uint64_t kProbeEveryNs = 10'000;
+  static constexpr int kLooksPerTimeCheck = 32;
+
+  template <class Ready>
+  bool spin(std::uint64_t start, Deadline deadline, Ready& ready) {
+    const std::uint64_t budget = alone_ ? 0 : budget_.budget_ns(start);
+    if (budget == 0) return false;
+    std::uint64_t next_probe = start + kFirstProbeNs;
+    for (std::uint64_t now = start; now - start < budget && !deadline.expired(now); now = clock_.now_ns()) {
+      for (int look = 0; look < kLooksPerTimeCheck; ++look) {
+        if (ready()) {
+          budget_.learn(clock_.now_ns() - start, false);
+          return true;
+        }
+        if (now != start) cpu_relax();
+      }
+      if (now < next_probe) continue;
+      next_probe = now + kProbeEveryNs;
+      if (probe_.core_is_wanted()) {
+        budget_.core_contended(clock_.now_ns());
+        return ready();
+      }
+    }
+    return false;
+  }
+
+  const Clock& clock_;
+  const CoreProbe& probe_;
+  SpinBudget budget_;
+  bool alone_;  // one processor only: the peer cannot run while we spin
+};
+
+}  // namespace viaduct
