@@ -52,7 +52,7 @@ void ByteProducer::publish(std::size_t size) {
 
 std::size_t ByteProducer::write(std::span<const std::byte> bytes) {
   std::size_t written = 0;
-  while (written < bytes.size()) {
+  while (written < bytes.size() && !corrupt_) {
     const std::size_t left = bytes.size() - written;
     std::size_t free = capacity_ - (mine_ - peer_cached_);
     if (free < std::min(left, kPublishEvery)) free = bytes_free();
@@ -94,7 +94,7 @@ void ByteConsumer::consume(std::size_t size) {
 
 std::size_t ByteConsumer::read(std::span<std::byte> bytes) {
   std::size_t taken = 0;
-  while (taken < bytes.size()) {
+  while (taken < bytes.size() && !corrupt_) {
     std::size_t ready = peer_cached_ - mine_;
     if (ready == 0) ready = bytes_ready();
     const std::size_t piece = std::min({bytes.size() - taken, ready, kPublishEvery});

@@ -129,6 +129,7 @@ FileValues read_file(const Config::Environment& environment, std::vector<Error>&
     else
       values[key] = {std::string(trim(content.substr(equals + 1))), where};
   }
+  if (file.bad()) faults.push_back(Error(EIO, fmt::format("configuration {}: cannot be read", path)));
   return values;
 }
 

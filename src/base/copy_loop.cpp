@@ -43,7 +43,27 @@ __attribute__((target("avx2"))) void copy_avx2(std::byte* to, const std::byte* f
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(last), tail);
 }
 
+// The same with whole lines: a full-line store needs no fetch of the line that the other core holds.
+__attribute__((target("avx512f"))) void copy_avx512(std::byte* to, const std::byte* from, std::size_t size) {
+  const __m512i head = _mm512_loadu_si512(from);
+  const __m512i tail = _mm512_loadu_si512(from + size - 64);
+  std::byte* const last = to + size - 64;
+  std::byte* const first = to;
+  const std::size_t skip = 64 - (reinterpret_cast<std::uintptr_t>(to) & 63);
+  to += skip, from += skip, size -= skip;
+  for (; size >= 256; to += 256, from += 256, size -= 256) {
+    const __m512i a = _mm512_loadu_si512(from), b = _mm512_loadu_si512(from + 64);
+    const __m512i c = _mm512_loadu_si512(from + 128), d = _mm512_loadu_si512(from + 192);
+    _mm512_store_si512(to, a), _mm512_store_si512(to + 64, b);
+    _mm512_store_si512(to + 128, c), _mm512_store_si512(to + 192, d);
+  }
+  for (; size > 64; to += 64, from += 64, size -= 64) _mm512_store_si512(to, _mm512_loadu_si512(from));
+  _mm512_storeu_si512(first, head);
+  _mm512_storeu_si512(last, tail);
+}
+
 CopyFunction choose() {
+  if (__builtin_cpu_supports("avx512f")) return copy_avx512;
   return __builtin_cpu_supports("avx2") ? copy_avx2 : copy_plain;
 }
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <mutex>
@@ -31,7 +32,7 @@ constexpr std::uint64_t kLayout =
 enum EntryState : std::uint32_t { kFree = 0, kNamed = 1 };
 
 // Written by the owner; readers map it read-only.
-struct Entry {
+struct alignas(64) Entry {
   std::atomic<std::uint64_t> value;
   std::atomic<std::uint32_t> state;  // R1: kNamed (release) publishes the name; pairs with A1 in read_segment()
   std::uint32_t unused;
@@ -43,7 +44,7 @@ struct Page {
   alignas(64) std::atomic<std::uint32_t> used;
   Entry entries[kCapacity];
 };
-static_assert(sizeof(Page) == 64 * (kCapacity + 1));
+static_assert(offsetof(Page, entries) == 64 && sizeof(Page) == 64 * (kCapacity + 1));
 
 class Board {
  public:
@@ -83,6 +84,7 @@ class Board {
 
   // The child shares the parent's pages: put its own in the same place, with the same names and zero counts.
   void start_anew_in_child() {
+    if (page_ == nullptr) return mutex_.unlock();
     auto fresh = Segment::create({kMemfdName, kLayout, sizeof(Page)});
     if (fresh) {
       Page* copy = fresh->as<Page>();
@@ -93,7 +95,6 @@ class Board {
       }
       copy->used.store(used, std::memory_order_release);
     }
-    // Without memory the child counts in private pages that nobody reads, never in its parent's.
     std::byte* const base = segment_.payload().data() - kSegmentPayloadOffset;
     const std::size_t size = segment_.payload().size() + kSegmentPayloadOffset;
     const bool placed =
@@ -101,8 +102,16 @@ class Board {
     if (placed)
       (void)::dup3(fresh->fd(), segment_.fd(), O_CLOEXEC);
     else
-      (void)::mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+      stop_publishing(base, size);
     mutex_.unlock();
+  }
+
+  // Without memory the child counts in private pages that nobody reads, never in its parent's. The descriptor goes too:
+  // whoever looked for the child's counters would find the parent's. Nothing uses segment_ any more without page_.
+  void stop_publishing(std::byte* base, std::size_t size) {
+    (void)::mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    (void)::close(segment_.fd());
+    page_ = nullptr;
   }
 
   std::mutex mutex_;

@@ -1,6 +1,7 @@
 #include "base/fd.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -79,6 +80,8 @@ Result<FdMessage> receive_with_fds(int socket, std::size_t max_bytes, std::size_
   // The kernel drops descriptors it cannot install: our table is full, and the message says so.
   if ((message.msg_flags & MSG_CTRUNC) != 0)
     return Error(EMFILE, "receive descriptors: some were dropped; raise the open-file limit (ulimit -n)");
+  if ((message.msg_flags & MSG_TRUNC) != 0)
+    return Error(EMSGSIZE, fmt::format("receive descriptors: a message of more than {} bytes", max_bytes));
   result.bytes.resize(static_cast<std::size_t>(received));
   return result;
 }

@@ -49,6 +49,7 @@ Result<HintQueue> HintQueue::attach(std::span<std::byte> memory, std::uint32_t c
   std::byte* at = memory.data() + sizeof(WaitWord);
   for (int level = 0; level < shape.depth; ++level) {
     queue.words_[level] = shape.words[level];
+    queue.next_[level].resize(shape.words[level]);
     queue.levels_[level] = reinterpret_cast<Word*>(at);
     at += (shape.words[level] * 8 + kCacheLine - 1) / kCacheLine * kCacheLine;
   }
@@ -76,14 +77,14 @@ std::size_t HintQueue::take(std::span<std::uint32_t> numbers) {
 // Takes from one word of a level: clears bits before descending, sets again what did not fit.
 std::size_t HintQueue::take_below(int level, std::uint64_t index, std::span<std::uint32_t> numbers) {
   Word& word = levels_[level][index];
+  std::uint8_t& next = next_[level][index];
   std::uint64_t bits = word.exchange(0, std::memory_order_seq_cst);  // A1, pairs with R1
   std::uint64_t again = 0;
   std::size_t taken = 0;
   while (bits != 0 && taken < numbers.size()) {
-    const int turn = static_cast<int>(next_[level]);
-    const int bit = (std::countr_zero(std::rotr(bits, turn)) + turn) % 64;
+    const int bit = (std::countr_zero(std::rotr(bits, next)) + next) % 64;
     bits &= ~(std::uint64_t{1} << bit);
-    next_[level] = static_cast<unsigned>(bit + 1) % 64;
+    next = static_cast<std::uint8_t>((bit + 1) % 64);
     const std::uint64_t below = index * 64 + static_cast<std::uint64_t>(bit);
     if (level == 0) {
       if (below < capacity_) numbers[taken++] = static_cast<std::uint32_t>(below);  // else: a hostile producer

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/result.hpp"
 #include "base/wait_word.hpp"
@@ -58,7 +59,9 @@ class HintQueue {
   std::uint64_t words_[kMostLevels] = {};
   int depth_ = 0;
   std::uint32_t capacity_ = 0;
-  unsigned next_[kMostLevels] = {};  // where the round robin goes on, per level
+  // Where the round robin goes on, per word. One place per level is not enough: words visited in turn would each offer
+  // only every second hint.
+  std::vector<std::uint8_t> next_[kMostLevels];
 };
 
 }  // namespace viaduct

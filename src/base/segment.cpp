@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <string_view>
 
 namespace viaduct {
@@ -17,7 +19,8 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr int kRequiredSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr std::byte kHandOver{'S'};  // the byte a segment's descriptor travels with
+constexpr std::size_t kWorthAsking = std::size_t{16} << 20;  // smaller reservations do not look at the machine first
+constexpr std::byte kHandOver{'S'};                          // the byte a segment's descriptor travels with
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -44,6 +47,15 @@ Status reserve(int fd, std::size_t from, std::size_t to) {
   if (rc == 0) return {};
   return Error::from_code(errno == ENOSPC ? ENOMEM : errno,
                           fmt::format("reserve {} bytes of shared memory", to - from));
+}
+
+// What the machine could give without killing anybody; fallocate itself would go on until the kernel does.
+std::uint64_t bytes_available() {
+  std::ifstream file("/proc/meminfo");
+  std::uint64_t kilobytes = 0;
+  for (std::string name, line; file >> name && std::getline(file, line);)
+    if (name == "MemAvailable:" || name == "SwapFree:") kilobytes += std::strtoull(line.c_str(), nullptr, 10);
+  return kilobytes == 0 ? UINT64_MAX : kilobytes * 1024;  // a machine that does not say: let it try
 }
 
 std::byte* map_shared(int fd, std::size_t size) {
@@ -147,7 +159,11 @@ Status Segment::commit(std::size_t bytes) {
   if (bytes > payload().size()) return Error(EINVAL, fmt::format("commit {} bytes of a smaller segment", bytes));
   if (bytes <= committed_) return {};
   const std::size_t end = std::min(size_, round_up(kSegmentPayloadOffset + bytes, page_size_));
-  VIADUCT_CHECK(reserve(fd_.get(), (kSegmentPayloadOffset + committed_) / page_size_ * page_size_, end));
+  const std::size_t from = (kSegmentPayloadOffset + committed_) / page_size_ * page_size_;
+  const bool ordinary = page_size_ == 4096;  // huge pages come from a pool of their own, which refuses by itself
+  if (ordinary && end - from >= kWorthAsking && end - from > bytes_available())
+    return Error::from_code(ENOMEM, fmt::format("reserve {} bytes of shared memory", end - from));
+  VIADUCT_CHECK(reserve(fd_.get(), from, end));
   committed_ = end - kSegmentPayloadOffset;
   return {};
 }

@@ -69,7 +69,10 @@ class Segment {
   // Reserves memory for the first `bytes` of the payload. ENOMEM when there is none.
   Status commit(std::size_t bytes);
 
-  std::span<std::byte> payload() const { return {base_ + kSegmentPayloadOffset, size_ - kSegmentPayloadOffset}; }
+  std::span<std::byte> payload() const {  // nothing where there is no segment
+    if (base_ == nullptr) return {};
+    return {base_ + kSegmentPayloadOffset, size_ - kSegmentPayloadOffset};
+  }
   std::size_t committed() const { return committed_; }
   std::size_t page_size() const { return page_size_; }  // of the backing: 4096, or the huge page size when reserved
   int fd() const { return fd_.get(); }

@@ -154,7 +154,7 @@ class SlotConsumer : public detail::SlotRingEnd {
     std::byte* at = slot(position_);
     const std::uint64_t word = header(at).load(std::memory_order_acquire);  // A1, pairs with R1
     const auto header = std::bit_cast<detail::SlotHeader>(word);
-    if (header.stamp != stamp(position_)) return nothing_there(header.stamp);
+    if (corrupt_ || header.stamp != stamp(position_)) return nothing_there(header.stamp);
     if (header.length > geometry_.payload()) return corrupt_ = true, RingState::corrupt;
     message = {header.tag, {at + 8, header.length}};
     return RingState::ok;

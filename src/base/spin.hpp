@@ -23,16 +23,16 @@ class SpinBudget {
  public:
   static constexpr std::uint64_t kSleepCostNs = 60'000;  // what a futex wake-up adds to a wait that slept
   static constexpr std::uint64_t kLeastNs = 1'000;
-  static constexpr std::uint64_t kBackOffNs = 10'000'000;
+  static constexpr std::uint64_t kLeastBackOffNs = 1'000'000;
+  static constexpr std::uint64_t kMostBackOffNs = 32'000'000;
 
   // `bound_ns` 0: never spin.
   explicit SpinBudget(std::uint64_t bound_ns) : bound_ns_(bound_ns), expected_ns_(bound_ns / 2) {}
 
   std::uint64_t budget_ns(std::uint64_t now) const {
     if (bound_ns_ == 0 || now < no_spin_until_) return 0;
-    if (expected_ns_ > bound_ns_) return kLeastNs < bound_ns_ ? kLeastNs : bound_ns_;
-    const std::uint64_t wanted = 2 * expected_ns_ + kLeastNs;
-    return wanted < bound_ns_ ? wanted : bound_ns_;
+    if (expected_ns_ <= bound_ns_) return bound_ns_;
+    return kLeastNs < bound_ns_ ? kLeastNs : bound_ns_;
   }
 
   // A wait took this long from its start until its condition was seen; one that slept is credited the wake-up's cost.
@@ -43,8 +43,12 @@ class SpinBudget {
     expected_ns_ = (expected_ns_ * 7 + took_ns) / 8;
   }
 
-  // Somebody else wanted the core while we spun.
-  void core_contended(std::uint64_t now) { no_spin_until_ = now + kBackOffNs; }
+  // Somebody else wanted the core while we spun: no spinning for a while, longer each time it happens again.
+  void core_contended(std::uint64_t now) {
+    no_spin_until_ = now + back_off_ns_;
+    back_off_ns_ = 2 * back_off_ns_ < kMostBackOffNs ? 2 * back_off_ns_ : kMostBackOffNs;
+  }
+  void core_free() { back_off_ns_ = kLeastBackOffNs; }
 
   std::uint64_t bound_ns() const { return bound_ns_; }
 
@@ -52,9 +56,10 @@ class SpinBudget {
   std::uint64_t bound_ns_;
   std::uint64_t expected_ns_;
   std::uint64_t no_spin_until_ = 0;
+  std::uint64_t back_off_ns_ = kLeastBackOffNs;
 };
 
-// Offers the core to others once; a yield that comes back late means that somebody took it.
+// Offers the core to others once; a yield that comes back late, after a switch, means that somebody took it.
 class CoreProbe {
  public:
   static constexpr std::uint64_t kLateNs = 10'000;

@@ -74,6 +74,7 @@ class Waiter {
   std::uint64_t spin_budget_ns() const { return budget_.budget_ns(clock_.now_ns()); }
 
  private:
+  static constexpr std::uint64_t kEagerNs = 1'000;       // a pause instruction costs as much as a cache line's way
   static constexpr std::uint64_t kFirstProbeNs = 2'000;  // most answers of a spinning peer come sooner
   static constexpr std::uint64_t kProbeEveryNs = 10'000;
   static constexpr int kLooksPerTimeCheck = 32;
@@ -84,12 +85,13 @@ class Waiter {
     if (budget == 0) return false;
     std::uint64_t next_probe = start + kFirstProbeNs;
     for (std::uint64_t now = start; now - start < budget && !deadline.expired(now); now = clock_.now_ns()) {
+      const bool eager = now - start < kEagerNs;
       for (int look = 0; look < kLooksPerTimeCheck; ++look) {
         if (ready()) {
-          budget_.learn(clock_.now_ns() - start, false);
+          budget_.learn(now - start, false);  // no clock read between the message and its receiver
           return true;
         }
-        if (now != start) cpu_relax();
+        if (!eager) cpu_relax();
       }
       if (now < next_probe) continue;
       next_probe = now + kProbeEveryNs;
@@ -97,6 +99,7 @@ class Waiter {
         budget_.core_contended(clock_.now_ns());
         return ready();
       }
+      budget_.core_free();
     }
     return false;
   }
