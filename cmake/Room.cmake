@@ -3,7 +3,8 @@
 #   viaduct_room(copy KNOWS base DOORS viaduct/adma.h viaduct/copy.hpp LINKS ...)
 #
 # makes the object library viaduct-<name>. Before its sources compile, their #include lines are checked: own files, the
-# insides of `base`, and the doors of the rooms it KNOWS. Anything else stops the build.
+# insides of `base`, and the doors of the rooms it KNOWS. Anything else stops the build. A main.cpp is checked with its
+# room but belongs to the program alone, so that tests can link the rest.
 
 function(viaduct_room name)
   cmake_parse_arguments(room "" "" "KNOWS;DOORS;LINKS" ${ARGN})
@@ -12,7 +13,9 @@ function(viaduct_room name)
   file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.hpp ${CMAKE_SOURCE_DIR}/src/${name}/*.h
        ${CMAKE_SOURCE_DIR}/src/${name}/*/*.hpp)
 
-  add_library(viaduct-${name} OBJECT ${sources})
+  set(objects ${sources})
+  list(FILTER objects EXCLUDE REGEX "/main\\.cpp$")
+  add_library(viaduct-${name} OBJECT ${objects})
   target_include_directories(viaduct-${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include
                              ${CMAKE_BINARY_DIR}/include)
   target_link_libraries(viaduct-${name} PUBLIC ${room_LINKS})

@@ -1,0 +1,90 @@
+// `viaduct demo`: the main job shown to a newcomer, as a table of before and after.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/bench.hpp"
+#include "cli/command.hpp"
+#include "cli/table.hpp"
+
+namespace viaduct::cli {
+
+namespace {
+
+// One line of the table: what a program used before, and what it gets with us, out of one benchmark.
+struct Line {
+  std::string_view job;
+  std::string_view benchmark;
+  std::string_view case_name;
+  std::string_view metric;
+  std::string_view before;
+  std::string_view after;
+};
+
+constexpr Line kLines[] = {
+    {"answer an 8 B message", "ring", "8 B message", "one-way latency", "pipe", "viaduct ring"},
+    {"answer an 8 B message", "ring", "8 B message", "one-way latency", "UNIX socket", "viaduct ring"},
+    {"stream 8 B messages", "ring", "8 B messages", "rate", "UNIX socket", "viaduct ring"},
+    {"move 64 KB messages", "ring", "64 KB messages", "bandwidth", "pipe", "viaduct ring"},
+    {"move 64 KB messages", "ring", "64 KB messages", "bandwidth", "UNIX socket", "viaduct ring"},
+};
+
+std::string amount(const bench::Row& row) {
+  const double value = row.median();
+  if (row.unit == "ns" && value >= 1000) return fmt::format("{:.1f} us", value / 1000);
+  return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : 0, row.unit);
+}
+
+const bench::Row* find(const bench::Report& report, const Line& line, std::string_view who) {
+  for (const bench::Row& row : report.rows)
+    if (row.case_name == line.case_name && row.metric == line.metric && row.who == who) return &row;
+  return nullptr;
+}
+
+Result<bench::Report> measure(std::string_view name) {
+  for (const bench::Benchmark& benchmark : bench::benchmarks())
+    if (benchmark.name == name) return benchmark.run({false, 5, ::isatty(STDERR_FILENO) == 1});
+  return Error(ENOENT, fmt::format("there is no benchmark '{}'", name));
+}
+
+ExitCode run_demo() {
+  fmt::print("Two processes on this machine talk; first through the kernel, then through Viaduct.\n\n");
+  std::fflush(stdout);
+  Table table({{"job"}, {"before"}, {""}, {"with Viaduct", Column::Align::right}, {"gain"}});
+  std::vector<bench::Report> reports;
+  for (const Line& line : kLines) {
+    auto known =
+        std::find_if(reports.begin(), reports.end(), [&](const auto& r) { return r.benchmark == line.benchmark; });
+    if (known == reports.end()) {
+      auto report = measure(line.benchmark);
+      if (!report) return failure(report.error().message());
+      known = reports.insert(reports.end(), std::move(*report));
+    }
+    const bench::Row* before = find(*known, line, line.before);
+    const bench::Row* after = find(*known, line, line.after);
+    if (before == nullptr || after == nullptr) continue;
+    const bool lower = after->better == bench::Better::lower;
+    const double gain = lower ? before->median() / after->median() : after->median() / before->median();
+    table.add({std::string(line.job), std::string(line.before), amount(*before), amount(*after),
+               Cell(fmt::format("{:.1f}x", gain), gain >= 1 ? Tone::good : Tone::bad)});
+  }
+  fmt::print("{}\n", table.text(Screen::standard_output()));
+  fmt::print(
+      "Medians of five rounds, everybody interleaved, each process on its own processor.\n"
+      "viaduct bench ring      the same with spread, floor and goals\n"
+      "viaduct info            what this machine offers\n");
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_demo(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("demo", "Show in a minute what it does: a table of before and after");
+  on_run(*command, run_demo);
+}
+
+}  // namespace viaduct::cli

@@ -1,0 +1,50 @@
+#include <viaduct/version.h>
+
+#include <exception>
+
+#include "cli/command.hpp"
+#include "cli/usage.hpp"
+
+namespace viaduct::cli {
+namespace {
+
+using AddCommand = void (*)(CLI::App&);
+
+// The table of contents, in the order of `viaduct --help`.
+constexpr AddCommand kCommands[] = {
+    add_demo,
+    add_info,
+    add_top,
+    add_bench,
+};
+
+ExitCode run(int argc, char** argv) {
+  CLI::App app("Viaduct: communication over virtual interfaces, without the kernel in the data path.", "viaduct");
+  app.set_version_flag("--version", "viaduct " VIADUCT_VERSION, "Print the version and exit");
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.require_subcommand(0, 1);
+  app.footer("Exit codes: 0 done, 1 the operation failed, 2 the command line or a setting cannot be used.");
+  for (const AddCommand add : kCommands) add(app);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    app.exit(asked);
+    return ExitCode::ok;
+  } catch (const CLI::ParseError& fault) {
+    return usage_error(explain(app, fault));
+  }
+  if (app.get_subcommands().empty()) return usage_error(ask_for_command(app));
+  return exit_code();
+}
+
+}  // namespace
+}  // namespace viaduct::cli
+
+int main(int argc, char** argv) {
+  try {
+    return static_cast<int>(viaduct::cli::run(argc, argv));
+  } catch (const std::exception& fault) {
+    return static_cast<int>(viaduct::cli::failure(fault.what()));
+  }
+}
