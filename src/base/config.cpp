@@ -23,6 +23,7 @@ constexpr Setting kSettings[] = {
     {"VIADUCT_HUGE_PAGES", SettingKind::boolean, "on", "on|off",
      "use huge pages for large segments where the system has any"},
     {"VIADUCT_COUNTERS", SettingKind::boolean, "on", "on|off", "publish counters for `viaduct top`"},
+    {"VIADUCT_COPY_PROCESSORS", SettingKind::text, "auto", "auto, none, or a list such as 1,3-5", "processors of the copy engine's workers"},
     {"VIADUCT_SEED", SettingKind::number, "0", "0..18446744073709551615",
      "seed of everything random; 0 takes one from the system"},
 };

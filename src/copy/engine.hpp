@@ -1,0 +1,115 @@
+// The engine: one per process, made on first use; a forked child gets a fresh one.
+//
+// It keeps the table of operations, decides by cost who executes each, holds back those that must wait for others, and
+// lets whoever waits help. Small unordered copies never come here as operations at all: they are done by their caller
+// at once.
+//
+// Thread safety: everything may be called from any thread.
+#pragma once
+
+#include <viaduct/copy.hpp>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "copy/channel.hpp"
+#include "copy/cpu_channel.hpp"
+#include "copy/operation.hpp"
+
+namespace viaduct::copy {
+
+class Engine {
+ public:
+  static Engine& process();
+
+  // What a caller asks for. `pieces` has more than one entry for batches only.
+  struct Request {
+    Work work = Work::copy;
+    int fill_byte = 0;
+    std::span<const Piece> pieces;
+    Options options;
+  };
+
+  // Returns a cookie, or minus an errno value.
+  Cookie start(const Request& request);
+  // The same and wait, without an operation where the caller is the cheapest. 0 or an errno value.
+  int run(const Request& request);
+
+  // 1 complete, 0 in progress; minus an errno value: how it failed, or EINVAL for a cookie unknown here. An end is
+  // reported once: the cookie is gone with it.
+  int check(Cookie cookie);
+  int wait(Cookie cookie);  // 0, or minus an errno value
+  std::int64_t ready_bytes(Cookie cookie);
+  bool resume_when_finished(Cookie cookie, std::coroutine_handle<> waiting);
+
+  std::vector<ChannelReport> report();
+
+ private:
+  static constexpr std::uint32_t kSlots = 4096;
+
+  explicit Engine(std::uint32_t generation);
+  static void abandon_in_child();
+
+  // A record that stays alive while this is held.
+  class Held {
+   public:
+    explicit Held(OperationRecord* record = nullptr) : record_(record) {}
+    Held(Held&& other) noexcept : record_(std::exchange(other.record_, nullptr)) {}
+    Held& operator=(Held&& other) noexcept {
+      std::swap(record_, other.record_);
+      return *this;
+    }
+    ~Held() {
+      if (record_ != nullptr) record_->drop();
+    }
+    explicit operator bool() const { return record_ != nullptr; }
+    OperationRecord* operator->() const { return record_; }
+    OperationRecord& operator*() const { return *record_; }
+
+   private:
+    OperationRecord* record_;
+  };
+
+  // Slots and cookies.
+  OperationRecord* claim_slot(std::uint32_t& sequence);
+  Cookie name(OperationRecord& record, std::uint32_t sequence, Choice channel);
+  bool ours(Cookie cookie) const;
+  Held hold(Cookie cookie);
+  int report_end(OperationRecord& record, Cookie cookie);
+
+  // Order.
+  void gather_predecessors(OperationRecord& record, const Options& options);
+  Held unfinished_predecessor(const OperationRecord& record);
+  void hold_back(OperationRecord& record);
+  void dispatch_held();
+  void dispatch(OperationRecord& record);
+
+  // Choice.
+  bool streams(const Request& request, std::size_t length) const;
+  int choose(const OperationRecord& record, Choice wanted, Channel*& channel);
+  Channel* cuda(bool demanded);
+  bool must_use_gpu(const OperationRecord& record) const;
+
+  void wait_until_finished(OperationRecord& record);
+  void execute_here(OperationRecord& record);
+
+  std::uint32_t generation_;
+  std::unique_ptr<OperationRecord[]> slots_;
+  std::atomic<std::uint32_t> next_sequence_{1};
+
+  std::unique_ptr<CpuChannel> cpu_;
+  std::mutex cuda_mutex_;
+  std::unique_ptr<Channel> cuda_;
+  std::string cuda_missing_;  // why there is none; empty: not looked for yet
+  std::atomic<bool> cuda_ready_{false};
+
+  // Operations whose predecessors are still under way; each holds a reference.
+  std::atomic<std::uint32_t> held_count_{0};
+  std::mutex held_mutex_;
+  std::vector<OperationRecord*> held_;
+};
+
+}  // namespace viaduct::copy
