@@ -10,6 +10,7 @@
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <system_error>
@@ -36,7 +37,7 @@ struct Options {
 class [[nodiscard, gnu::visibility("default")]] Operation {
  public:
   Operation() = default;
-  Operation(Operation&& other) noexcept : cookie_(std::exchange(other.cookie_, 0)), fault_(other.fault_) {}
+  Operation(Operation && other) noexcept : cookie_(std::exchange(other.cookie_, 0)), fault_(other.fault_) {}
   Operation& operator=(Operation&& other) noexcept;
   ~Operation();
 
@@ -47,9 +48,13 @@ class [[nodiscard, gnu::visibility("default")]] Operation {
   std::size_t ready_bytes() const;
 
   // For Options::after. 0 once the end has been seen: then there is nothing to be after.
-  Cookie cookie() const { return cookie_; }
+  Cookie cookie() const {
+    return cookie_;
+  }
   // Leaves the operation to the holder of the cookie, and back.
-  Cookie release() { return std::exchange(cookie_, 0); }
+  Cookie release() {
+    return std::exchange(cookie_, 0);
+  }
   static Operation adopt(Cookie cookie);
   static Operation failed(std::error_code fault);
 
@@ -75,8 +80,19 @@ VIADUCT_API Operation start(const void* source, void* destination, std::size_t l
 VIADUCT_API Operation start_fill(void* destination, int byte, std::size_t length, const Options& options = {});
 VIADUCT_API Operation start_batch(std::span<const Piece> pieces, const Options& options = {});
 
-// Blocking, and as cheap as memcpy for small copies.
-VIADUCT_API std::error_code run(const void* source, void* destination, std::size_t length, const Options& options = {});
+VIADUCT_API std::error_code run_in_engine(const void* source, void* destination, std::size_t length,
+                                          const Options& options);
+
+// Blocking. Small plain copies are a memmove right here.
+inline std::error_code run(const void* source, void* destination, std::size_t length, const Options& options = {}) {
+  constexpr std::size_t kHere = 4096;
+  const bool plain =
+      options.order == Order::unordered && (options.channel == Choice::any || options.channel == Choice::caller);
+  if (length > kHere || !plain || source == nullptr || destination == nullptr) [[unlikely]]
+    return run_in_engine(source, destination, length, options);
+  std::memmove(destination, source, length);
+  return {};
+}
 
 // Collects copies and submits them at once; a batch that goes out of scope submits what it has and waits.
 class Batch {

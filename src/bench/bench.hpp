@@ -80,6 +80,9 @@ struct Benchmark {
 
 std::span<const Benchmark> benchmarks();
 
+// Not for people: the process behind the peer "memcpy, tuned" (tuned_memcpy.hpp). Returns its exit code.
+int serve_tuned_memcpy(std::size_t buffer_size, int processor);
+
 std::string to_table(const Report& report);
 std::string to_json(const std::vector<Report>& reports);  // docs/benchmarks.md has the schema
 

@@ -40,4 +40,7 @@ struct Placement {
 };
 Placement placement();
 
+// Starts the copy engine so that its workers are beside this process's processor, not on it; call before pinning.
+void start_copy_engine();
+
 }  // namespace viaduct::bench

@@ -24,6 +24,7 @@ struct BenchOptions {
   bool quick = false;
   bool check = false;
   int rounds = 0;
+  std::string serve_tuned_memcpy;  // hidden: "buffer size:processor"
 };
 
 ExitCode list_benchmarks() {
@@ -58,6 +59,11 @@ std::string unknown_benchmark(const std::string& name) {
 
 ExitCode run_benchmarks(const BenchOptions& options) {
   if (options.list) return list_benchmarks();
+  if (unsigned long size = 0; !options.serve_tuned_memcpy.empty()) {
+    int processor = 0;
+    if (std::sscanf(options.serve_tuned_memcpy.c_str(), "%lu:%d", &size, &processor) != 2) return ExitCode::usage;
+    return bench::serve_tuned_memcpy(size, processor) == 0 ? ExitCode::ok : ExitCode::failed;
+  }
   std::string unknown;
   const auto chosen = choose(options.names, unknown);
   if (!unknown.empty()) return usage_error(unknown_benchmark(unknown));
@@ -98,6 +104,7 @@ void add_bench(CLI::App& app) {
       ->type_name("N")
       ->check(number_between(1, 1000));
   command->add_flag("--check", options->check, "Exit with 1 when a goal is missed");
+  command->add_option("--serve-tuned-memcpy", options->serve_tuned_memcpy)->group("");  // started by ourselves only
   on_run(*command, [options] { return run_benchmarks(*options); });
 }
 

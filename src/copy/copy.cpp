@@ -82,7 +82,7 @@ Operation start_batch(std::span<const Piece> pieces, const Options& options) {
   return begin({Work::copy, 0, pieces, options});
 }
 
-std::error_code run(const void* source, void* destination, std::size_t length, const Options& options) {
+std::error_code run_in_engine(const void* source, void* destination, std::size_t length, const Options& options) {
   const Piece piece{source, destination, length};
   return code(Engine::process().run({Work::copy, 0, {&piece, 1}, options}));
 }

@@ -5,14 +5,12 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cstring>
 #include <system_error>
 
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/topology.hpp"
 #include "base/waiter.hpp"
-#include "copy/kernels.hpp"
 
 namespace viaduct::copy {
 
@@ -34,7 +32,8 @@ class SignalsBlocked {
 
 }  // namespace
 
-CpuChannel::CpuChannel(const std::vector<int>& processors) : processors_(processors) {
+CpuChannel::CpuChannel(const std::vector<int>& processors, OperationTable& table)
+    : table_(table), processors_(processors) {
   work_word_.promise_heavy_fence();
   const SignalsBlocked blocked;
   for (const int processor : processors) {
@@ -59,19 +58,6 @@ Cost CpuChannel::cost(bool streaming) const {
   return {awake() ? model.hand_over_ns : CostModel::kWakeNs, kernel.ns_per_byte};
 }
 
-void CpuChannel::execute(const OperationRecord& operation, const Chunk& chunk) {
-  if (operation.work == Work::fill) {
-    if (operation.streaming)
-      kernels().fill_stream(chunk.destination, operation.fill_byte, chunk.length);
-    else
-      std::memset(chunk.destination, operation.fill_byte, chunk.length);
-  } else if (operation.overlapping) {
-    std::memmove(chunk.destination, chunk.source, chunk.length);
-  } else {
-    (operation.streaming ? kernels().stream : kernels().keep)(chunk.destination, chunk.source, chunk.length);
-  }
-}
-
 void CpuChannel::submit(OperationRecord& operation) {
   const bool small = operation.length <= kSmall;
   queued_.fetch_add(operation.length, std::memory_order_relaxed);
@@ -86,14 +72,14 @@ void CpuChannel::submit(OperationRecord& operation) {
   } else {
     while (help(operation)) continue;  // the queue is full: the submitter does it
   }
-  for (; placed < entries; ++placed) operation.drop();
+  for (; placed < entries; ++placed) table_.drop(operation);
 }
 
 bool CpuChannel::help(OperationRecord& operation) {
   Chunk chunk;
   std::uint32_t index = 0;
   if (!operation.take_chunk(chunk, index)) return false;
-  execute(operation, chunk);
+  move_bytes(operation.manner, chunk);
   queued_.fetch_sub(chunk.length, std::memory_order_relaxed);
   if (operation.chunk_done(index)) operation.finish(0);
   return true;
@@ -107,7 +93,7 @@ bool CpuChannel::work_once() {
     bool did = false;
     while (small_.try_pop(next)) {
       while (help(*next)) continue;
-      next->drop();
+      table_.drop(*next);
       did = true;
     }
     return did;
@@ -115,7 +101,7 @@ bool CpuChannel::work_once() {
   const bool did_small = do_small();
   if (!bulk_.try_pop(operation)) return did_small;
   while (help(*operation)) do_small();
-  operation->drop();
+  table_.drop(*operation);
   return true;
 }
 

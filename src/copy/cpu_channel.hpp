@@ -14,6 +14,7 @@
 #include "base/wait_word.hpp"
 #include "copy/channel.hpp"
 #include "copy/cost_model.hpp"
+#include "copy/operation_table.hpp"
 #include "copy/work_queue.hpp"
 
 namespace viaduct::copy {
@@ -25,7 +26,7 @@ class CpuChannel final : public Channel {
       128 << 10;  // long enough to amortise, short enough to share and to let small ones in
 
   // One worker on each of these processors; none: everything is done by the caller.
-  explicit CpuChannel(const std::vector<int>& processors);
+  CpuChannel(const std::vector<int>& processors, OperationTable& table);
 
   std::string name() const override;
   Choice choice() const override { return Choice::cpu; }
@@ -39,13 +40,11 @@ class CpuChannel final : public Channel {
   // Is somebody spinning for work? Then a hand-over is cheap.
   bool awake() const { return awake_.load(std::memory_order_relaxed) > 0; }
 
-  // Copies one chunk with the kernel the operation wants. Also the way the caller's own thread copies.
-  static void execute(const OperationRecord& operation, const Chunk& chunk);
-
  private:
   void work(int processor);
   bool work_once();
 
+  OperationTable& table_;
   int workers_ = 0;
   std::vector<int> processors_;
   WorkQueue<OperationRecord*> small_{1024};

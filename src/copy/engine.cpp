@@ -30,15 +30,11 @@ constexpr std::size_t kLongest = std::size_t{1} << 47;  // the address space: a 
 std::mutex instance_mutex;
 std::atomic<Engine*> instance{nullptr};
 
-constexpr int kGenerationShift = 32;
-constexpr int kChannelShift = 56;
-constexpr std::uint32_t kGenerationMask = (1u << 24) - 1;
-
 std::uint32_t fresh_generation() {
   std::uint32_t value = 0;
   if (::getrandom(&value, sizeof value, GRND_NONBLOCK) != sizeof value)
     value = static_cast<std::uint32_t>(::getpid()) * 2654435761u;
-  return (value & kGenerationMask) | 1;
+  return value;
 }
 
 // Where workers run: as configured, or on the processors of this process that the first caller is not using. The first
@@ -84,6 +80,13 @@ int check_request(const Engine::Request& request, std::size_t& length) {
   return 0;
 }
 
+void move_pieces(const Manner& manner, std::span<const Piece> pieces) {
+  for (const Piece& piece : pieces)
+    if (piece.length > 0)
+      move_bytes(manner, {static_cast<const std::byte*>(piece.source), static_cast<std::byte*>(piece.destination),
+                          piece.length});
+}
+
 Waiter& waiter_of_this_thread() {
   thread_local Waiter waiter(Config::process().number("VIADUCT_SPIN_US") * 1000);
   return waiter;
@@ -109,53 +112,10 @@ void Engine::abandon_in_child() {
 }
 
 Engine::Engine(std::uint32_t generation)
-    : generation_(generation),
-      slots_(std::make_unique<OperationRecord[]>(kSlots)),
-      cpu_(std::make_unique<CpuChannel>(worker_processors())) {
-  for (std::uint32_t i = 0; i < kSlots; ++i) slots_[i].done_word().promise_heavy_fence();
+    : table_(generation), cpu_(std::make_unique<CpuChannel>(worker_processors(), table_)) {
   OperationRecord::after_finish.store([] {
     if (Engine* const engine = instance.load(std::memory_order_acquire)) engine->dispatch_held();
   });
-}
-
-// ---- slots and cookies
-
-OperationRecord* Engine::claim_slot(std::uint32_t& sequence) {
-  for (std::uint32_t tries = 0; tries < kSlots; ++tries) {
-    sequence = next_sequence_.fetch_add(1, std::memory_order_relaxed);
-    if (OperationRecord& record = slots_[sequence % kSlots]; record.try_claim()) return &record;
-  }
-  return nullptr;
-}
-
-Cookie Engine::name(OperationRecord& record, std::uint32_t sequence, Choice channel) {
-  const Cookie cookie = static_cast<Cookie>(channel) << kChannelShift |
-                        static_cast<Cookie>(generation_) << kGenerationShift | static_cast<Cookie>(sequence);
-  record.cookie.store(cookie, std::memory_order_release);
-  return cookie;
-}
-
-// 0 is the cookie of what has ended already.
-bool Engine::ours(Cookie cookie) const {
-  return cookie == 0 ||
-         (cookie > 0 && (static_cast<std::uint32_t>(cookie >> kGenerationShift) & kGenerationMask) == generation_);
-}
-
-// A cookie stands in its slot until it is reaped, and its own reference keeps the record alive until then.
-Engine::Held Engine::hold(Cookie cookie) {
-  if (cookie == 0 || !ours(cookie)) return Held();
-  OperationRecord& record = slots_[static_cast<std::uint32_t>(cookie) % kSlots];
-  if (!record.try_hold()) return Held();
-  Held held(&record);
-  if (record.cookie.load(std::memory_order_acquire) != cookie) return Held();
-  return held;
-}
-
-// Of several threads that see the end of one operation, one gives up the cookie's reference; all report the same.
-int Engine::report_end(OperationRecord& record, Cookie cookie) {
-  const int error = record.error();
-  if (record.cookie.compare_exchange_strong(cookie, 0, std::memory_order_acq_rel)) record.drop();
-  return error;
 }
 
 // ---- order
@@ -164,17 +124,14 @@ void Engine::gather_predecessors(OperationRecord& record, const Options& options
   if (options.order == Order::after) {
     record.after.push_back(options.after);
   } else if (options.order == Order::fence) {
-    for (std::uint32_t i = 0; i < kSlots; ++i) {
-      const Cookie cookie = slots_[i].cookie.load(std::memory_order_acquire);
-      if (cookie != 0 && !slots_[i].finished()) record.after.push_back(cookie);
-    }
+    table_.for_each_named([&](Cookie cookie) { record.after.push_back(cookie); });
   }
 }
 
 // A cookie that is no longer known was reaped: it has finished.
 Engine::Held Engine::unfinished_predecessor(const OperationRecord& record) {
   for (const Cookie cookie : record.after)
-    if (Held held = hold(cookie); held && !held->finished()) return held;
+    if (Held held = table_.hold(cookie); held && !held->finished()) return held;
   return Held();
 }
 
@@ -210,7 +167,7 @@ void Engine::dispatch_held() {
     }
     for (OperationRecord* record : ready) {
       dispatch(*record);
-      record->drop();
+      table_.drop(*record);
     }
   }
   dispatching = false;
@@ -242,8 +199,8 @@ int Engine::choose(const OperationRecord& record, Choice wanted, Channel*& chann
     if (wanted == Choice::cuda) return channel = gpu, 0;
     if (gpu != nullptr && gpu->accepts(record) && must_use_gpu(record)) return channel = gpu, 0;
     if (gpu != nullptr && gpu->accepts(record) && record.length > kWakeFrom) {
-      const double there = gpu->cost(record.streaming).of(record.length + gpu->queued_bytes());
-      if (there < cpu_->cost(record.streaming).of(record.length + cpu_->queued_bytes())) return channel = gpu, 0;
+      const double there = gpu->cost(record.manner.streaming).of(record.length + gpu->queued_bytes());
+      if (there < cpu_->cost(record.manner.streaming).of(record.length + cpu_->queued_bytes())) return channel = gpu, 0;
     }
   }
   if (!cpu_->accepts(record)) return 0;
@@ -251,46 +208,54 @@ int Engine::choose(const OperationRecord& record, Choice wanted, Channel*& chann
   if (record.length <= kAlwaysHere) return 0;
   // The caller hands over what takes longer to copy than to hand over.
   const CostModel& model = CostModel::machine();
-  const double here = (record.streaming ? model.stream : model.keep).of(record.length);
+  const double here = (record.manner.streaming ? model.stream : model.keep).of(record.length);
   if (here > (cpu_->awake() ? model.hand_over_ns : CostModel::kWakeCallNs)) channel = cpu_.get();
   return 0;
 }
 
 // ---- operations
 
+Manner Engine::manner_of(const Request& request, std::size_t length) const {
+  const bool overlapping =
+      request.work == Work::copy && std::any_of(request.pieces.begin(), request.pieces.end(), overlap);
+  return {request.work, request.fill_byte, streams(request, length), overlapping};
+}
+
 Cookie Engine::start(const Request& request) {
   std::size_t length = 0;
   if (const int fault = check_request(request, length); fault != 0) return -fault;
-  if (request.options.order == Order::after && !ours(request.options.after)) return -EINVAL;
-  std::uint32_t sequence = 0;
-  OperationRecord* const record = claim_slot(sequence);
+  if (request.options.order == Order::after && !table_.could_be_ours(request.options.after)) return -EINVAL;
+  OperationRecord* const record = table_.claim();
   if (record == nullptr) return -EAGAIN;  // thousands of operations whose end nobody asked for
 
-  record->work = request.work;
-  record->fill_byte = request.fill_byte;
   record->length = length;
-  record->streaming = streams(request, length);
+  record->manner = manner_of(request, length);
   if (request.pieces.size() == 1) {
     record->source = static_cast<const std::byte*>(request.pieces[0].source);
     record->destination = static_cast<std::byte*>(request.pieces[0].destination);
   } else {
     record->pieces.assign(request.pieces.begin(), request.pieces.end());
   }
-  if (request.work == Work::copy)
-    record->overlapping = std::any_of(request.pieces.begin(), request.pieces.end(), overlap);
   if (const int fault = choose(*record, request.options.channel, record->channel); fault != 0) {
-    record->drop();
+    table_.drop(*record);
     return -fault;
   }
-  if (length > 0) record->cut(length <= CpuChannel::kSmall ? CpuChannel::kSmall / 2 : CpuChannel::kChunk);
   gather_predecessors(*record, request.options);
+  const bool ready = record->after.empty() || !unfinished_predecessor(*record);
+  if (ready && record->channel == nullptr) {  // done before anybody can know of it
+    move_pieces(record->manner, request.pieces);
+    record->finish_unseen();
+    return table_.name(*record, Choice::caller);
+  }
+  if (length > 0) record->cut(length <= CpuChannel::kSmall ? CpuChannel::kSmall / 2 : CpuChannel::kChunk);
   const Choice channel = record->channel == nullptr ? Choice::caller : record->channel->choice();
-  const Held held(record->try_hold() ? record : nullptr);  // the cookie may be reaped by another thread at once
-  const Cookie cookie = name(*record, sequence, channel);
-  if (!record->after.empty() && unfinished_predecessor(*record))
-    hold_back(*record);
-  else
+  const Held held(&table_,
+                  record->try_hold() ? record : nullptr);  // the cookie may be reaped by another thread at once
+  const Cookie cookie = table_.name(*record, channel);
+  if (ready)
     dispatch(*record);
+  else
+    hold_back(*record);
   return cookie;
 }
 
@@ -299,7 +264,7 @@ void Engine::execute_here(OperationRecord& record) {
   std::uint32_t index = 0;
   if (record.length == 0) return record.finish(0);
   while (record.take_chunk(chunk, index)) {
-    CpuChannel::execute(record, chunk);
+    move_bytes(record.manner, chunk);
     if (record.chunk_done(index)) record.finish(0);
   }
 }
@@ -312,19 +277,11 @@ int Engine::run(const Request& request) {
                      (wanted == Choice::any || wanted == Choice::caller) &&
                      !cuda_ready_.load(std::memory_order_acquire);
   if (plain) {
-    const bool streaming = streams(request, length);
-    const bool shared =
-        wanted == Choice::any && streaming && cpu_->workers() > 0 && length >= (cpu_->awake() ? kShareFrom : kWakeFrom);
+    const Manner manner = manner_of(request, length);
+    const bool shared = wanted == Choice::any && manner.streaming && cpu_->workers() > 0 &&
+                        length >= (cpu_->awake() ? kShareFrom : kWakeFrom);
     if (!shared) {
-      OperationRecord record;
-      record.work = request.work;
-      record.fill_byte = request.fill_byte;
-      record.streaming = streaming;
-      record.overlapping = request.work == Work::copy && overlap(request.pieces[0]);
-      const Piece& piece = request.pieces[0];
-      if (length > 0)
-        CpuChannel::execute(
-            record, {static_cast<const std::byte*>(piece.source), static_cast<std::byte*>(piece.destination), length});
+      move_pieces(manner, request.pieces);
       return 0;
     }
   }
@@ -333,18 +290,21 @@ int Engine::run(const Request& request) {
 }
 
 int Engine::check(Cookie cookie) {
-  const Held held = hold(cookie);
+  const Held held = table_.hold(cookie);
   if (!held) return -EINVAL;
   if (!held->finished()) return 0;
-  const int error = report_end(*held, cookie);
+  const int error = held->error();
+  table_.reap(*held, cookie);
   return error == 0 ? 1 : -error;
 }
 
 int Engine::wait(Cookie cookie) {
-  const Held held = hold(cookie);
+  const Held held = table_.hold(cookie);
   if (!held) return -EINVAL;
   wait_until_finished(*held);
-  return -report_end(*held, cookie);
+  const int error = held->error();
+  table_.reap(*held, cookie);
+  return -error;
 }
 
 // Helps: first with what must come before, then with the operation itself; sleeps only when others have all the rest.
@@ -370,13 +330,13 @@ void Engine::wait_until_finished(OperationRecord& record) {
 }
 
 std::int64_t Engine::ready_bytes(Cookie cookie) {
-  const Held held = hold(cookie);
+  const Held held = table_.hold(cookie);
   if (!held) return -EINVAL;
   return static_cast<std::int64_t>(held->ready_bytes());
 }
 
 bool Engine::resume_when_finished(Cookie cookie, std::coroutine_handle<> waiting) {
-  const Held held = hold(cookie);
+  const Held held = table_.hold(cookie);
   return held && held->resume_when_finished(waiting);
 }
 

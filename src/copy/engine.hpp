@@ -18,6 +18,7 @@
 #include "copy/channel.hpp"
 #include "copy/cpu_channel.hpp"
 #include "copy/operation.hpp"
+#include "copy/operation_table.hpp"
 
 namespace viaduct::copy {
 
@@ -48,37 +49,10 @@ class Engine {
   std::vector<ChannelReport> report();
 
  private:
-  static constexpr std::uint32_t kSlots = 4096;
-
   explicit Engine(std::uint32_t generation);
   static void abandon_in_child();
 
-  // A record that stays alive while this is held.
-  class Held {
-   public:
-    explicit Held(OperationRecord* record = nullptr) : record_(record) {}
-    Held(Held&& other) noexcept : record_(std::exchange(other.record_, nullptr)) {}
-    Held& operator=(Held&& other) noexcept {
-      std::swap(record_, other.record_);
-      return *this;
-    }
-    ~Held() {
-      if (record_ != nullptr) record_->drop();
-    }
-    explicit operator bool() const { return record_ != nullptr; }
-    OperationRecord* operator->() const { return record_; }
-    OperationRecord& operator*() const { return *record_; }
-
-   private:
-    OperationRecord* record_;
-  };
-
-  // Slots and cookies.
-  OperationRecord* claim_slot(std::uint32_t& sequence);
-  Cookie name(OperationRecord& record, std::uint32_t sequence, Choice channel);
-  bool ours(Cookie cookie) const;
-  Held hold(Cookie cookie);
-  int report_end(OperationRecord& record, Cookie cookie);
+  using Held = OperationTable::Held;
 
   // Order.
   void gather_predecessors(OperationRecord& record, const Options& options);
@@ -89,6 +63,7 @@ class Engine {
 
   // Choice.
   bool streams(const Request& request, std::size_t length) const;
+  Manner manner_of(const Request& request, std::size_t length) const;
   int choose(const OperationRecord& record, Choice wanted, Channel*& channel);
   Channel* cuda(bool demanded);
   bool must_use_gpu(const OperationRecord& record) const;
@@ -96,10 +71,7 @@ class Engine {
   void wait_until_finished(OperationRecord& record);
   void execute_here(OperationRecord& record);
 
-  std::uint32_t generation_;
-  std::unique_ptr<OperationRecord[]> slots_;
-  std::atomic<std::uint32_t> next_sequence_{1};
-
+  OperationTable table_;
   std::unique_ptr<CpuChannel> cpu_;
   std::mutex cuda_mutex_;
   std::unique_ptr<Channel> cuda_;

@@ -1,6 +1,9 @@
 #include "copy/operation.hpp"
 
 #include <algorithm>
+#include <cstring>
+
+#include "copy/kernels.hpp"
 
 namespace viaduct::copy {
 
@@ -22,11 +25,24 @@ std::size_t first_length(const void* destination, std::size_t chunk) {
 
 }  // namespace
 
+void move_bytes(const Manner& manner, const Chunk& chunk) {
+  if (manner.work == Work::fill) {
+    if (manner.streaming)
+      kernels().fill_stream(chunk.destination, manner.fill_byte, chunk.length);
+    else
+      std::memset(chunk.destination, manner.fill_byte, chunk.length);
+  } else if (manner.overlapping) {
+    std::memmove(chunk.destination, chunk.source, chunk.length);
+  } else {
+    (manner.streaming ? kernels().stream : kernels().keep)(chunk.destination, chunk.source, chunk.length);
+  }
+}
+
 void OperationRecord::cut(std::size_t about) {
   const std::size_t chunk = round_up(std::max({about, length / (kInlineChunks - 1), kPage}), kPage);
   if (pieces.empty()) {
-    chunk_length_ = overlapping ? length : chunk;
-    first_length_ = overlapping ? length : first_length(destination, chunk);
+    chunk_length_ = manner.overlapping ? length : chunk;
+    first_length_ = manner.overlapping ? length : first_length(destination, chunk);
     const std::size_t rest = length > first_length_ ? length - first_length_ : 0;
     chunk_count_ = static_cast<std::uint32_t>(1 + (rest + chunk_length_ - 1) / std::max<std::size_t>(chunk_length_, 1));
   } else {
@@ -34,7 +50,7 @@ void OperationRecord::cut(std::size_t about) {
       const auto* from = static_cast<const std::byte*>(piece.source);
       auto* to = static_cast<std::byte*>(piece.destination);
       for (std::size_t left = piece.length; left > 0;) {
-        const std::size_t size = overlapping ? left : std::min(left, first_length(to, chunk));
+        const std::size_t size = manner.overlapping ? left : std::min(left, first_length(to, chunk));
         chunk_list_.push_back({from, to, size});
         from += size, to += size, left -= size;
       }
@@ -75,6 +91,11 @@ void OperationRecord::finish(int error) {
   if (waiting != nullptr) std::coroutine_handle<>::from_address(waiting).resume();
 }
 
+void OperationRecord::finish_unseen() {
+  waiting_.store(kNobodyMore, std::memory_order_relaxed);
+  state_.store(State::finished, std::memory_order_relaxed);
+}
+
 bool OperationRecord::resume_when_finished(std::coroutine_handle<> waiting) {
   void* nobody = nullptr;
   return waiting_.compare_exchange_strong(nobody, waiting.address(), std::memory_order_acq_rel);
@@ -90,12 +111,6 @@ std::size_t OperationRecord::ready_bytes() const {
   return std::max(ready, in_order_ready_.load(std::memory_order_acquire));  // A2
 }
 
-bool OperationRecord::try_claim() {
-  std::uint32_t free = 0;
-  return references_.load(std::memory_order_relaxed) == 0 &&
-         references_.compare_exchange_strong(free, 1, std::memory_order_acquire);
-}
-
 bool OperationRecord::try_hold() {
   std::uint32_t references = references_.load(std::memory_order_relaxed);
   do {
@@ -104,15 +119,15 @@ bool OperationRecord::try_hold() {
   return true;
 }
 
-void OperationRecord::drop() {
+bool OperationRecord::drop_last() {
   std::uint32_t references = references_.load(std::memory_order_relaxed);
   for (;;) {
     if (references > 1) {
-      if (references_.compare_exchange_weak(references, references - 1, std::memory_order_release)) return;
+      if (references_.compare_exchange_weak(references, references - 1, std::memory_order_release)) return false;
     } else if (references_.compare_exchange_weak(references, kRecycling, std::memory_order_acquire)) {
       recycle();
       references_.store(0, std::memory_order_release);
-      return;
+      return true;
     }
   }
 }
@@ -124,8 +139,7 @@ void OperationRecord::recycle() {
   after.clear();
   chunk_list_.clear();
   more_done_bits_.reset();
-  work = Work::copy;
-  streaming = overlapping = false;
+  manner = {};
   source = nullptr;
   destination = nullptr;
   length = 0;

@@ -34,6 +34,15 @@ struct Chunk {
 
 class Channel;
 
+// How bytes are moved, whoever moves them.
+struct Manner {
+  Work work = Work::copy;
+  int fill_byte = 0;
+  bool streaming = false;    // past the cache, or through it
+  bool overlapping = false;  // as memmove does, in one go
+};
+void move_bytes(const Manner& manner, const Chunk& chunk);
+
 class alignas(64) OperationRecord {
  public:
   static constexpr std::uint32_t kInlineChunks = 512;  // a plain copy has no more; a batch may
@@ -41,10 +50,7 @@ class alignas(64) OperationRecord {
   void add_references(std::uint32_t count) { references_.fetch_add(count, std::memory_order_relaxed); }
 
   // Set up by the engine before the operation is visible to anybody else.
-  Work work = Work::copy;
-  int fill_byte = 0;
-  bool streaming = false;    // the kernel to use: past the cache, or through it
-  bool overlapping = false;  // one chunk, moved as memmove does
+  Manner manner;
   const std::byte* source = nullptr;
   std::byte* destination = nullptr;
   std::size_t length = 0;
@@ -68,6 +74,9 @@ class alignas(64) OperationRecord {
   // The end: `error` is an errno value or 0. Wakes sleepers and resumes the coroutine that waits.
   void finish(int error);
 
+  // The same for one that nobody else has seen yet.
+  void finish_unseen();
+
   bool finished() const { return state_.load(std::memory_order_acquire) == State::finished; }  // A1
   int error() const { return error_; }                                                         // once finished
   std::size_t ready_bytes() const;
@@ -81,10 +90,14 @@ class alignas(64) OperationRecord {
 
   // Slot keeping. A reference stands for an unreaped cookie, an entry in a queue, or a call that looks at the record;
   // the record is free again when the last one goes.
-  std::atomic<Cookie> cookie{0};  // 0: none, or reaped
-  bool try_claim();               // free -> one reference
-  bool try_hold();                // one more, unless it is free
-  void drop();
+  std::atomic<Cookie> cookie{0};                                     // 0: none, or reaped
+  void claim() { references_.store(1, std::memory_order_relaxed); }  // by whoever took it from the free ones
+  bool try_hold();                                                   // one more, unless it is free
+  // One less. True: it was the last, the record is clean and belongs to the caller, who puts it back among the free
+  // ones.
+  bool drop_last();
+  std::uint32_t uses = 0;                   // how often the slot has been used: part of its cookies
+  std::atomic<std::uint32_t> next_free{0};  // while free
 
  private:
   enum class State : std::uint32_t { pending, finished };
