@@ -121,6 +121,13 @@ class SlotProducer : public detail::SlotRingEnd {
     ++position_;
   }
 
+  // Positions used and given back so far: what a user keeps beside the slots is free up to there.
+  std::uint64_t position() const { return position_; }
+  std::uint64_t given_back() {
+    (void)refresh_head();
+    return cached_head_;
+  }
+
   bool has_space() {
     return position_ - cached_head_ <= mask_ || (refresh_head() && position_ - cached_head_ <= mask_);
   }

@@ -59,11 +59,15 @@ class Waiter {
     if (ready()) return WaitResult::ready;
     const std::uint64_t start = clock_.now_ns();
     if (spin(start, deadline, ready)) return WaitResult::ready;
-    for (;;) {
+    for (bool look_again_soon = true;;) {
       const std::uint32_t armed = word.arm();
       if (ready()) break;
-      if (deadline.expired(clock_.now_ns())) return WaitResult::timeout;
-      const SleepResult slept = sleeper.sleep(word, armed, deadline, clock_);
+      const std::uint64_t now = clock_.now_ns();
+      if (deadline.expired(now)) return WaitResult::timeout;
+      const bool nap = look_again_soon && deadline.left_ns(now) > kSecondLookNs;
+      const SleepResult slept =
+          sleeper.sleep(word, armed, nap ? Deadline::at_ns(now + kSecondLookNs) : deadline, clock_);
+      look_again_soon = slept != SleepResult::timeout;
       if (ready()) break;
       if (slept == SleepResult::interrupted) return WaitResult::interrupted;
     }
@@ -74,6 +78,9 @@ class Waiter {
   std::uint64_t spin_budget_ns() const { return budget_.budget_ns(clock_.now_ns()); }
 
  private:
+  // A heavy fence may miss a processor of another process (fence.cpp). What was then in its store buffer is in memory
+  // long before this, and whoever publishes later sees the armed word: one more look is enough.
+  static constexpr std::uint64_t kSecondLookNs = 1'000'000;
   static constexpr std::uint64_t kEagerNs = 1'000;       // a pause instruction costs as much as a cache line's way
   static constexpr std::uint64_t kFirstProbeNs = 2'000;  // most answers of a spinning peer come sooner
   static constexpr std::uint64_t kProbeEveryNs = 10'000;
