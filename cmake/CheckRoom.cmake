@@ -1,6 +1,6 @@
 cmake_minimum_required(VERSION 3.23)
 # Run by the build for each room: fails when a file includes a neighbour's inside, or the door of a room it does not know.
-# Arguments: ROOM, KNOWS, DOORS (header=room for every door declared so far), FILES, STAMP.
+# Arguments: ROOM, KNOWS, DOORS (header=room for every door there is), FILES, STAMP.
 set(faults "")
 file(GLOB all_rooms RELATIVE ${CMAKE_CURRENT_LIST_DIR}/../src ${CMAKE_CURRENT_LIST_DIR}/../src/*)
 

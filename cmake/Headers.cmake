@@ -1,7 +1,7 @@
 # Each public header must compile alone: one source file per header (C headers as C and as C++), compiled, never linked.
 function(viaduct_check_headers)
-  file(GLOB headers RELATIVE ${CMAKE_SOURCE_DIR}/include CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/viaduct/*.h
-       ${CMAKE_SOURCE_DIR}/include/viaduct/*.hpp)
+  file(GLOB headers RELATIVE ${CMAKE_SOURCE_DIR}/include CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/*.h
+       ${CMAKE_SOURCE_DIR}/include/viaduct/*.h ${CMAKE_SOURCE_DIR}/include/viaduct/*.hpp)
   file(GLOB inside RELATIVE ${CMAKE_SOURCE_DIR}/src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/base/*.hpp)
   set(sources "")
   foreach(header ${headers} ${inside})

@@ -21,15 +21,18 @@ function(viaduct_room name)
   target_link_libraries(viaduct-${name} PUBLIC ${room_LINKS})
   target_compile_definitions(viaduct-${name} PRIVATE VIADUCT_BUILDING)
 
+  # Every room is checked against every door, also those declared after it: asked for when the build is generated.
+  if(NOT TARGET viaduct-doors)
+    add_library(viaduct-doors INTERFACE)
+  endif()
   foreach(door ${room_DOORS})
-    set_property(GLOBAL APPEND PROPERTY VIADUCT_DOORS ${door}=${name})
+    set_property(TARGET viaduct-doors APPEND PROPERTY VIADUCT_DOORS ${door}=${name})
   endforeach()
-  get_property(doors GLOBAL PROPERTY VIADUCT_DOORS)
 
   set(stamp ${CMAKE_BINARY_DIR}/rooms/${name}.checked)
   add_custom_command(
     OUTPUT ${stamp}
-    COMMAND ${CMAKE_COMMAND} -DROOM=${name} "-DKNOWS=${room_KNOWS}" "-DDOORS=${doors}"
+    COMMAND ${CMAKE_COMMAND} -DROOM=${name} "-DKNOWS=${room_KNOWS}" "-DDOORS=$<TARGET_PROPERTY:viaduct-doors,VIADUCT_DOORS>"
             "-DFILES=${sources};${headers}" -DSTAMP=${stamp} -P ${CMAKE_SOURCE_DIR}/cmake/CheckRoom.cmake
     DEPENDS ${sources} ${headers} ${CMAKE_SOURCE_DIR}/cmake/CheckRoom.cmake
     COMMENT "Checking what the room ${name} includes"

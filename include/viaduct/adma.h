@@ -12,6 +12,8 @@
  * caller's fault, as with memcpy: null is refused (EFAULT); other wild addresses raise SIGSEGV on a CPU channel.
  * Overlapping source and destination are copied as memmove would.
  *
+ * Up to 4096 operations may be under way or ended without having been asked about; one more is refused (EAGAIN).
+ *
  * After fork the child has an engine of its own: cookies and links of the parent are unknown there (EINVAL).
  */
 #ifndef VIADUCT_ADMA_H
@@ -48,7 +50,7 @@ enum adma_channel {
   ADMA_ANY = 0,    /* by measured cost */
   ADMA_CALLER = 1, /* the calling thread, at once */
   ADMA_CPU = 2,    /* worker threads, helped by whoever waits */
-  ADMA_CUDA = 3,   /* a GPU's copy engines; ENODEV where there are none */
+  ADMA_CUDA = 3,   /* a GPU's copy engines, also for addresses in device memory; ENODEV where there are none */
 };
 
 struct adma_options {

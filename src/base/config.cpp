@@ -25,14 +25,13 @@ constexpr Setting kSettings[] = {
     {"VIADUCT_COPY_CMA", SettingKind::boolean, "on", "on|off",
      "links may copy straight between the memories of two processes (process_vm_readv)"},
     {"VIADUCT_COUNTERS", SettingKind::boolean, "on", "on|off", "publish counters for `viaduct top`"},
-    {"VIADUCT_COPY_PROCESSORS", SettingKind::text, "auto", "auto, none, or a list such as 1,3-5", "processors of the copy engine's workers"},
+    {"VIADUCT_COPY_PROCESSORS", SettingKind::text, "auto", "auto, none, or a list such as 1,3-5",
+     "processors of the copy engine's workers"},
     {"VIADUCT_COPY_GPU", SettingKind::choice, "auto", "auto|on|off",
      "copy with a GPU's copy engines; auto: where the program uses CUDA itself"},
     {"VIADUCT_CUDA_LIBRARY", SettingKind::text, "libcuda.so.1", "a library's name or path", "the CUDA driver"},
     {"VIADUCT_PIN_CACHE", SettingKind::bytes, "1G", "0..1024G",
      "memory that stays pinned between copies of a GPU; 0 keeps none"},
-    {"VIADUCT_SEED", SettingKind::number, "0", "0..18446744073709551615",
-     "seed of everything random; 0 takes one from the system"},
 };
 
 std::optional<std::uint64_t> parse_number(std::string_view text) {

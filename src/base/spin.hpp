@@ -1,8 +1,9 @@
 // How long to spin before sleeping.
 //
-// SpinBudget learns from each wait: it spins about twice as long as waits have lately taken, never longer than the
-// bound, and hardly at all once waits take longer than a sleep would cost. CoreProbe tells whether anybody else wants
-// this core: spinning then only delays the peer, so the budget is nothing for a while.
+// SpinBudget learns from each wait: while waits lately ended within the bound it spins up to the bound (a peer that
+// hiccups must not cost a sleep), and hardly at all once they take longer, so that an idle connection burns nothing.
+// CoreProbe tells whether anybody else wants this core: spinning then only delays the peer, so the budget is nothing
+// for a while.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 #include <viaduct/version.h>
+#include <viaduct/copy.hpp>
 
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -52,7 +53,18 @@ Json info_json(const Findings& findings, const Config& config) {
                         {"source", value.source},
                         {"accepts", value.setting->range},
                         {"meaning", value.setting->meaning}});
-  return {{"viaduct", VIADUCT_VERSION}, {"machine", machine_json()}, {"paths", paths}, {"settings", settings}};
+  Json channels = Json::array();
+  for (const copy::ChannelReport& channel : copy::report_channels())
+    channels.push_back({{"name", channel.name},
+                        {"there", channel.available},
+                        {"detail", channel.detail},
+                        {"start_ns", channel.start_ns},
+                        {"ns_per_byte", channel.ns_per_byte}});
+  return {{"viaduct", VIADUCT_VERSION},
+          {"machine", machine_json()},
+          {"paths", paths},
+          {"copy_channels", channels},
+          {"settings", settings}};
 }
 
 Tone tone_of(State state) {
@@ -73,12 +85,22 @@ std::string info_text(const Findings& findings, const Config& config, const Scre
   Table paths({{"PATH"}, {"THERE"}, {"DETAIL"}});
   for (const Finding& finding : findings)
     paths.add({finding.name, {std::string(word_for(finding.state)), tone_of(finding.state)}, in_words(finding)});
+  // The engine's model: n bytes cost start + n / rate.
+  Table channels({{"COPY CHANNEL"}, {"THERE"}, {"START"}, {"RATE"}, {"DETAIL"}});
+  for (const copy::ChannelReport& channel : copy::report_channels()) {
+    const bool there = channel.available;
+    channels.add({channel.name,
+                  {there ? "yes" : "no", there ? Tone::good : Tone::bad},
+                  there ? fmt::format("{:.2f} us", channel.start_ns / 1000) : "",
+                  there && channel.ns_per_byte > 0 ? fmt::format("{:.1f} GB/s", 1 / channel.ns_per_byte) : "",
+                  channel.detail});
+  }
   Table settings({{"SETTING"}, {"VALUE"}, {"FROM"}, {"MEANING"}});
   for (const Config::Value& value : config.values())
     settings.add({std::string(value.setting->name), value.text, value.source,
                   fmt::format("{}\naccepts {}", value.setting->meaning, value.setting->range)});
-  return fmt::format("viaduct {}: what this machine offers\n\n{}\n{}", VIADUCT_VERSION, paths.text(screen),
-                     settings.text(screen));
+  return fmt::format("viaduct {}: what this machine offers\n\n{}\n{}\n{}", VIADUCT_VERSION, paths.text(screen),
+                     channels.text(screen), settings.text(screen));
 }
 
 }  // namespace

@@ -1,0 +1,146 @@
+// What is installed is enough: programs outside the tree build against it, in C and in C++, and run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <viaduct/version.h>
+
+#include <regex>
+#include <sstream>
+
+#include "house/program.hpp"
+
+namespace viaduct::house {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr const char* kProgramInC = R"(
+#include <adma.h>
+#include <stdio.h>
+#include <viaduct/version.h>
+
+int main(void) {
+  const char from[] = "over the viaduct";
+  char to[sizeof from] = "";
+  if (adma_copy(from, to, sizeof from) != 0) return 1;
+  printf("%s %s %s\n", viaduct_version(), VIADUCT_VERSION, to);
+  return 0;
+}
+)";
+
+constexpr const char* kProgramInCpp = R"(
+#include <viaduct/copy.hpp>
+#include <viaduct/version.h>
+#include <cstdio>
+#include <string>
+
+int main() {
+  const std::string from = "over the viaduct";
+  std::string to(from.size(), ' ');
+  auto operation = viaduct::copy::start(from.data(), to.data(), from.size());
+  if (operation.wait()) return 1;
+  std::printf("%s %s %s\n", viaduct_version(), VIADUCT_VERSION, to.c_str());
+}
+)";
+
+constexpr const char* kCMakeProject = R"(
+cmake_minimum_required(VERSION 3.23)
+project(outside LANGUAGES C)
+find_package(viaduct 0.1 REQUIRED)
+add_executable(outside outside.c)
+target_link_libraries(outside PRIVATE viaduct::viaduct)
+)";
+
+const std::string kExpected = VIADUCT_VERSION " " VIADUCT_VERSION " over the viaduct\n";
+
+class Install : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!sanitizers().empty())
+      GTEST_SKIP() << "a program outside the tree cannot link a library built with " << sanitizers()
+                   << "; the release build runs this test";
+    const Outcome installed = run({VIADUCT_CMAKE, "--install", build_dir().string(), "--prefix", prefix_.string()});
+    ASSERT_EQ(installed.code, 0) << installed.output;
+  }
+
+  std::vector<std::string> pkg_config(const std::string& wanted) {
+    const Outcome said = run(
+        {"env", "PKG_CONFIG_PATH=" + (prefix_ / "lib/pkgconfig").string(), "pkg-config", "--cflags", "--libs", wanted});
+    EXPECT_EQ(said.code, 0) << said.output;
+    std::istringstream words(said.output);
+    return {std::istream_iterator<std::string>(words), {}};
+  }
+
+  // Compiles, runs, and returns what the program printed.
+  std::string built_and_run(std::vector<std::string> compiler, const std::string& source, const char* text) {
+    write(folder_ / source, text);
+    const std::string program = (folder_ / (source + ".out")).string();
+    compiler.insert(compiler.end(), {"-Wall", "-Wextra", "-Werror", (folder_ / source).string(), "-o", program});
+    for (std::string& word : pkg_config("viaduct")) compiler.push_back(std::move(word));
+    const Outcome compiled = run(compiler);
+    EXPECT_EQ(compiled.code, 0) << compiled.output;
+    if (compiled.code != 0) return {};
+    const Outcome ran = run({program});
+    EXPECT_EQ(ran.code, 0) << ran.output;
+    return ran.output;
+  }
+
+  Folder folder_;
+  const fs::path prefix_ = folder_ / "prefix";
+};
+
+TEST_F(Install, AProgramInCBuildsWithPkgConfig) {
+  EXPECT_EQ(built_and_run({VIADUCT_CC, "-std=c11"}, "outside.c", kProgramInC), kExpected);
+}
+
+TEST_F(Install, AProgramInCppBuildsWithPkgConfig) {
+  EXPECT_EQ(built_and_run({VIADUCT_CXX, "-std=c++20"}, "outside.cpp", kProgramInCpp), kExpected);
+}
+
+TEST_F(Install, AProgramBuildsWithFindPackage) {
+  write(folder_ / "outside.c", kProgramInC);
+  write(folder_ / "CMakeLists.txt", kCMakeProject);
+  const std::string build = (folder_ / "build").string();
+  const Outcome configured =
+      run({VIADUCT_CMAKE, "-G", "Ninja", "-S", folder_.path().string(), "-B", build,
+           std::string("-DCMAKE_C_COMPILER=") + VIADUCT_CC, "-DCMAKE_PREFIX_PATH=" + prefix_.string()});
+  ASSERT_EQ(configured.code, 0) << configured.output;
+  const Outcome built = run({VIADUCT_CMAKE, "--build", build});
+  ASSERT_EQ(built.code, 0) << built.output;
+  EXPECT_EQ(run({build + "/outside"}).output, kExpected);
+}
+
+TEST_F(Install, TheCommandRunsFromThere) {
+  const Outcome said = run({(prefix_ / "bin/viaduct").string(), "--version"});
+  EXPECT_EQ(said.code, 0);
+  EXPECT_EQ(said.output, "viaduct " VIADUCT_VERSION "\n");
+}
+
+TEST_F(Install, ManualPagesAreWhereManLooks) {
+  for (const auto& page : fs::directory_iterator(source_dir() / "man")) {
+    const std::string section = page.path().extension().string().substr(1);
+    EXPECT_TRUE(fs::exists(prefix_ / "share/man" / ("man" + section) / page.path().filename())) << page.path();
+  }
+}
+
+// A name that leaks from the inside would be a promise, and could collide with the host program's own.
+TEST_F(Install, TheLibraryExportsItsDoorsAndNothingElse) {
+  const Outcome names =
+      run({"nm", "--dynamic", "--defined-only", "--demangle", (prefix_ / "lib/libviaduct.so").string()});
+  ASSERT_EQ(names.code, 0) << names.output;
+  EXPECT_THAT(names.output, HasSubstr(" viaduct_version\n"));
+  const std::string header = text_of(prefix_ / "include/viaduct/adma.h");
+  const std::regex declared("VIADUCT_API [^(]*?(adma_[a-z_]+)\\(");
+  for (std::sregex_iterator function(header.begin(), header.end(), declared), end; function != end; ++function)
+    EXPECT_THAT(names.output, HasSubstr(" " + (*function)[1].str() + "\n"));
+  EXPECT_THAT(names.output, HasSubstr(" viaduct::copy::start("));
+  std::istringstream lines(names.output);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string name = line.substr(line.find_first_not_of("0123456789abcdef ") + 2);
+    EXPECT_THAT(name, AnyOf(StartsWith("viaduct_"), StartsWith("adma_"), StartsWith("viaduct::copy::")));
+  }
+}
+
+}  // namespace
+}  // namespace viaduct::house
