@@ -22,6 +22,9 @@ constexpr int kRequiredSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::size_t kWorthAsking = std::size_t{16} << 20;  // smaller reservations do not look at the machine first
 constexpr std::byte kHandOver{'S'};                          // the byte a segment's descriptor travels with
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
@@ -58,8 +61,10 @@ std::uint64_t bytes_available() {
   return kilobytes == 0 ? UINT64_MAX : kilobytes * 1024;  // a machine that does not say: let it try
 }
 
-std::byte* map_shared(int fd, std::size_t size) {
-  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+constexpr int kReadWrite = PROT_READ | PROT_WRITE;
+
+std::byte* map_shared(int fd, std::size_t size, int protection) {
+  void* memory = ::mmap(nullptr, size, protection, MAP_SHARED, fd, 0);
   return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
 }
 
@@ -78,10 +83,11 @@ Result<Segment> Segment::create(const SegmentSpec& spec) {
     if (!segment.fd_) return Error::from_errno(what);
     if (::ftruncate(segment.fd_.get(), static_cast<off_t>(segment.size_)) != 0) return Error::from_errno(what);
     VIADUCT_CHECK(reserve(segment.fd_.get(), 0, kSegmentPayloadOffset).because(what));
-    segment.base_ = map_shared(segment.fd_.get(), segment.size_);
+    segment.base_ = map_shared(segment.fd_.get(), segment.size_, kReadWrite);
     if (segment.base_ == nullptr) return Error::from_errno(what);
     VIADUCT_CHECK(segment.commit(std::min(spec.committed, segment.payload().size())).because(what));
-    if (::fcntl(segment.fd_.get(), F_ADD_SEALS, kRequiredSeals) != 0) return Error::from_errno(what + ": seal");
+    const int seals = kRequiredSeals | (spec.peers_only_read ? F_SEAL_FUTURE_WRITE : 0);
+    if (::fcntl(segment.fd_.get(), F_ADD_SEALS, seals) != 0) return Error::from_errno(what + ": seal");
     *reinterpret_cast<SegmentHeader*>(segment.base_) = {kSegmentMagic, kSegmentVersion, kSegmentPayloadOffset,
                                                         segment.size_, spec.layout,     {}};
     return segment;
@@ -97,13 +103,22 @@ Result<Segment> Segment::create(const SegmentSpec& spec) {
 }
 
 Result<Segment> Segment::adopt(Fd fd, std::uint64_t expected_layout) {
+  return adopt_with(std::move(fd), expected_layout, kReadWrite);
+}
+
+Result<Segment> Segment::adopt_to_read(Fd fd, std::uint64_t expected_layout) {
+  return adopt_with(std::move(fd), expected_layout, PROT_READ);
+}
+
+Result<Segment> Segment::adopt_with(Fd fd, std::uint64_t expected_layout, int protection) {
   const auto refuse = [](std::string why) { return Error(EPROTO, "adopt segment: " + std::move(why)); };
 
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0) return refuse("not a memory file: it cannot be sealed");
   if ((seals & kRequiredSeals) != kRequiredSeals)
     return refuse("not sealed against shrinking and growing: its owner could truncate it under us");
-  if ((seals & F_SEAL_WRITE) != 0) return refuse("sealed against writing");
+  const bool sealed = (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0;
+  if (sealed && (protection & PROT_WRITE) != 0) return refuse("sealed against writing");
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return Error::from_errno("adopt segment");
   const auto size = static_cast<std::size_t>(info.st_size);
@@ -113,7 +128,7 @@ Result<Segment> Segment::adopt(Fd fd, std::uint64_t expected_layout) {
   Segment segment;
   segment.size_ = size;
   segment.page_size_ = static_cast<std::size_t>(info.st_blksize);
-  segment.base_ = map_shared(fd.get(), size);
+  segment.base_ = map_shared(fd.get(), size, protection);
   if (segment.base_ == nullptr) return Error::from_errno("adopt segment: map");
   segment.fd_ = std::move(fd);
   segment.committed_ = segment.payload().size();  // the creator's promise; pages come from the shared memfd

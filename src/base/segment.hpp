@@ -52,6 +52,8 @@ struct SegmentSpec {
   HugePages huge_pages = HugePages::never;
   // How much of the payload gets its memory now; the rest must be committed before it is touched.
   std::size_t committed = SIZE_MAX;
+  // Nobody who is handed the descriptor can map it for writing: only this mapping writes.
+  bool peers_only_read = false;
 };
 
 class Segment {
@@ -60,6 +62,8 @@ class Segment {
 
   // Takes a descriptor from a peer, which is not trusted: magic, version, size, layout and seals are checked.
   static Result<Segment> adopt(Fd fd, std::uint64_t expected_layout);
+  // The same for one that is only read here: a store through it faults.
+  static Result<Segment> adopt_to_read(Fd fd, std::uint64_t expected_layout);
 
   Segment() = default;
   Segment(Segment&& other) noexcept;
@@ -85,6 +89,7 @@ class Segment {
   }
 
  private:
+  static Result<Segment> adopt_with(Fd fd, std::uint64_t expected_layout, int protection);
   void unmap();
 
   Fd fd_;

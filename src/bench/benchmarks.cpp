@@ -9,6 +9,7 @@ Result<Report> run_copy_bandwidth(const Options& options);
 Result<Report> run_copy_overlap(const Options& options);
 Result<Report> run_copy_overhead(const Options& options);
 Result<Report> run_copy_pollution(const Options& options);
+Result<Report> run_copy_ipc(const Options& options);
 Result<Report> run_copy_gpu(const Options& options);
 
 namespace {
@@ -20,6 +21,7 @@ constexpr Benchmark kBenchmarks[] = {
     {"copy-overlap", "how much of a copy hides behind computation (ADCE, figure 6)", run_copy_overlap},
     {"copy-overhead", "where the time of an asynchronous copy goes (ADCE, figure 7)", run_copy_overhead},
     {"copy-pollution", "what a large copy leaves of the cache (ADCE, figure 8)", run_copy_pollution},
+    {"copy-ipc", "moving a buffer to another process (ADCE, figure 9)", run_copy_ipc},
     {"copy-gpu", "host-to-host copies by a GPU's copy engines", run_copy_gpu},
 };
 

@@ -19,7 +19,7 @@ constexpr const char* kMemcpy = "memcpy";
 constexpr const char* kFull = "full overlap";
 
 const copy::Options kOnGpu{copy::Intent::stream, copy::Order::unordered, 0, copy::Choice::cuda};
-const copy::Options kOnCpu{copy::Intent::stream, copy::Order::unordered, 0, copy::Choice::any};
+const copy::Options kOnCpu{copy::Intent::stream, copy::Order::unordered, 0, copy::Choice::cpu};
 
 // Registers only: the copy loses nothing but the processor.
 void compute_for(double ns) {

@@ -1,4 +1,4 @@
-// A channel: something that executes operations. All have this shape and pass tests/copy/channel_conformance_test.cpp.
+// A channel: something that executes operations. All have this shape.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,6 @@ struct CostModel {
   Cost keep;                    // by the caller, through the cache, data in the cache
   Cost stream;                  // by the caller, past the cache
   std::size_t stream_from = 0;  // from this size on streaming wins even where the same buffers are used again
-  double hand_over_ns = 250;    // to a worker that spins
   static constexpr double kWakeNs = 40'000;     // to one that is parked: the time until it runs
   static constexpr double kWakeCallNs = 3'000;  // what waking it costs the caller
 

@@ -25,6 +25,8 @@ constexpr std::size_t kAlwaysHere = 8 << 10;
 // From here on a blocking copy is shared with a worker that spins; from kWakeFrom on a parked one is woken for it.
 constexpr std::size_t kShareFrom = 128 << 10;
 constexpr std::size_t kWakeFrom = 512 << 10;
+// Where a GPU may begin to win.
+constexpr std::size_t kGpuFrom = 1 << 20;
 constexpr std::size_t kLongest = std::size_t{1} << 47;  // the address space: a length beyond it is a mistake
 
 std::mutex instance_mutex;
@@ -183,39 +185,48 @@ void Engine::dispatch(OperationRecord& record) {
 
 // ---- choice
 
-bool Engine::streams(const Request& request, std::size_t length) const {
+const CostModel& Engine::model() {
+  std::call_once(measured_, [this] {
+    (void)CostModel::machine();
+    cpu_->measure_hand_over();
+  });
+  return CostModel::machine();
+}
+
+bool Engine::streams(const Request& request, std::size_t length) {
   if (request.options.intent == Intent::stream) return true;
   if (request.options.intent == Intent::keep || length < (512 << 10)) return false;
-  return length >= CostModel::machine().stream_from;
+  return length >= model().stream_from;
 }
 
 int Engine::choose(const OperationRecord& record, Choice wanted, Channel*& channel) {
   channel = nullptr;
   if (wanted == Choice::caller || record.length == 0) return 0;
-  if (wanted == Choice::cuda || (wanted == Choice::any && cuda_ready_.load(std::memory_order_acquire))) {
-    Channel* const gpu = cuda(wanted == Choice::cuda);
-    if (wanted == Choice::cuda && gpu == nullptr) return ENODEV;
-    if (wanted == Choice::cuda && !gpu->accepts(record)) return EINVAL;
-    if (wanted == Choice::cuda) return channel = gpu, 0;
-    if (gpu != nullptr && gpu->accepts(record) && must_use_gpu(record)) return channel = gpu, 0;
-    if (gpu != nullptr && gpu->accepts(record) && record.length > kWakeFrom) {
-      const double there = gpu->cost(record.manner.streaming).of(record.length + gpu->queued_bytes());
-      if (there < cpu_->cost(record.manner.streaming).of(record.length + cpu_->queued_bytes())) return channel = gpu, 0;
-    }
+  if (wanted == Choice::cuda) {
+    Channel* const gpu = cuda(true);
+    if (gpu == nullptr) return ENODEV;
+    return gpu->accepts(record) ? (channel = gpu, 0) : EINVAL;
+  }
+  if (wanted == Choice::any && record.length >= kGpuFrom) {
+    Channel* const gpu = cuda(false);
+    const auto costs = [&](const Channel& each) {
+      return each.cost(record.manner.streaming).of(record.length + each.queued_bytes());
+    };
+    if (gpu != nullptr && gpu->accepts(record) && costs(*gpu) < costs(*cpu_)) return channel = gpu, 0;
   }
   if (!cpu_->accepts(record)) return 0;
   if (wanted == Choice::cpu) return channel = cpu_.get(), 0;
   if (record.length <= kAlwaysHere) return 0;
   // The caller hands over what takes longer to copy than to hand over.
-  const CostModel& model = CostModel::machine();
-  const double here = (record.manner.streaming ? model.stream : model.keep).of(record.length);
-  if (here > (cpu_->awake() ? model.hand_over_ns : CostModel::kWakeCallNs)) channel = cpu_.get();
+  const CostModel& costs = model();
+  const double here = (record.manner.streaming ? costs.stream : costs.keep).of(record.length);
+  if (here > (cpu_->awake() ? cpu_->hand_over_ns() : CostModel::kWakeCallNs)) channel = cpu_.get();
   return 0;
 }
 
 // ---- operations
 
-Manner Engine::manner_of(const Request& request, std::size_t length) const {
+Manner Engine::manner_of(const Request& request, std::size_t length) {
   const bool overlapping =
       request.work == Work::copy && std::any_of(request.pieces.begin(), request.pieces.end(), overlap);
   return {request.work, request.fill_byte, streams(request, length), overlapping};
@@ -342,28 +353,49 @@ bool Engine::resume_when_finished(Cookie cookie, std::coroutine_handle<> waiting
 
 // ---- the GPU
 
-bool Engine::must_use_gpu(const OperationRecord&) const {
-  return false;
+// Starting CUDA takes a good part of a second and memory on the GPU: it is done when somebody asks for it, or where the
+// program itself has done it already.
+CudaChannel* Engine::cuda(bool demanded) {
+  if (CudaChannel* const ready = cuda_ready_.load(std::memory_order_acquire)) return ready;
+  if (cuda_hopeless_.load(std::memory_order_relaxed)) return nullptr;
+  const std::string_view setting = Config::process().text("VIADUCT_COPY_GPU");
+  if (setting == "off") return cuda_failed("turned off (VIADUCT_COPY_GPU)");
+  if (!demanded && setting == "auto" && !cuda_use_.by_program()) return nullptr;
+  const std::lock_guard lock(cuda_mutex_);
+  if (cuda_) return cuda_.get();
+  auto made = make_cuda_channel(CudaSettings::from_config(), table_);
+  if (!made) return cuda_failed(made.error().message());
+  cuda_ = std::move(*made);
+  cuda_ready_.store(cuda_.get(), std::memory_order_release);
+  return cuda_.get();
 }
 
-Channel* Engine::cuda(bool) {
+CudaChannel* Engine::cuda_failed(std::string why) {
+  if (!cuda_hopeless_.exchange(true)) log::detail("copy engine, GPU: " + why);
+  const std::lock_guard lock(report_mutex_);
+  cuda_missing_ = std::move(why);
   return nullptr;
 }
 
 std::vector<ChannelReport> Engine::report() {
-  const CostModel& model = CostModel::machine();
+  const CostModel& costs = model();
   std::vector<ChannelReport> channels;
   const std::string kernel = kernels().name;
   channels.push_back(
-      {"caller, keep", true, kernel + " kernels, data in the cache", model.keep.start_ns, model.keep.ns_per_byte});
+      {"caller, keep", true, kernel + " kernels, data in the cache", costs.keep.start_ns, costs.keep.ns_per_byte});
   channels.push_back({"caller, stream", true,
-                      fmt::format("past the cache; by itself from {} KB on", model.stream_from >> 10),
-                      model.stream.start_ns, model.stream.ns_per_byte});
+                      fmt::format("past the cache; by itself from {} KB on", costs.stream_from >> 10),
+                      costs.stream.start_ns, costs.stream.ns_per_byte});
   const bool workers = cpu_->workers() > 0;
   channels.push_back({cpu_->name(), workers,
                       workers ? fmt::format("{} worker(s), helped by whoever waits", cpu_->workers())
                               : "no processor to spare: every copy is done by its caller",
-                      model.hand_over_ns, model.stream.ns_per_byte});
+                      cpu_->hand_over_ns(), costs.stream.ns_per_byte});
+  CudaChannel* const gpu = cuda(true);
+  const std::lock_guard lock(report_mutex_);
+  const Cost cost = gpu == nullptr ? Cost{} : gpu->cost(true);
+  channels.push_back({gpu == nullptr ? "cuda" : gpu->name(), gpu != nullptr,
+                      gpu == nullptr ? cuda_missing_ : gpu->detail(), cost.start_ns, cost.ns_per_byte});
   return channels;
 }
 

@@ -17,6 +17,7 @@
 
 #include "copy/channel.hpp"
 #include "copy/cpu_channel.hpp"
+#include "copy/cuda_channel.hpp"
 #include "copy/operation.hpp"
 #include "copy/operation_table.hpp"
 
@@ -62,21 +63,26 @@ class Engine {
   void dispatch(OperationRecord& record);
 
   // Choice.
-  bool streams(const Request& request, std::size_t length) const;
-  Manner manner_of(const Request& request, std::size_t length) const;
+  const CostModel& model();  // measures on first use
+  bool streams(const Request& request, std::size_t length);
+  Manner manner_of(const Request& request, std::size_t length);
   int choose(const OperationRecord& record, Choice wanted, Channel*& channel);
-  Channel* cuda(bool demanded);
-  bool must_use_gpu(const OperationRecord& record) const;
+  CudaChannel* cuda(bool demanded);
+  CudaChannel* cuda_failed(std::string why);
 
   void wait_until_finished(OperationRecord& record);
   void execute_here(OperationRecord& record);
 
   OperationTable table_;
   std::unique_ptr<CpuChannel> cpu_;
+  std::once_flag measured_;
+  CudaUse cuda_use_{CudaSettings::from_config().library};
   std::mutex cuda_mutex_;
-  std::unique_ptr<Channel> cuda_;
-  std::string cuda_missing_;  // why there is none; empty: not looked for yet
-  std::atomic<bool> cuda_ready_{false};
+  std::unique_ptr<CudaChannel> cuda_;
+  std::atomic<CudaChannel*> cuda_ready_{nullptr};
+  std::atomic<bool> cuda_hopeless_{false};  // tried, and will not be tried again
+  std::mutex report_mutex_;
+  std::string cuda_missing_;  // why
 
   // Operations whose predecessors are still under way; each holds a reference.
   std::atomic<std::uint32_t> held_count_{0};

@@ -105,7 +105,9 @@ TEST(Cutting, IsCompleteAndPageAligned) {
         ASSERT_EQ(index, count);
         ASSERT_EQ(chunk.source, record.source + at);
         ASSERT_EQ(chunk.destination, record.destination + at);
-        if (index > 0) ASSERT_EQ(reinterpret_cast<std::uintptr_t>(chunk.destination) % 4096, 0u);
+        if (index > 0) {
+          ASSERT_EQ(reinterpret_cast<std::uintptr_t>(chunk.destination) % 4096, 0u);
+        }
         ASSERT_GT(chunk.length, 0u);
         at += chunk.length;
       }
