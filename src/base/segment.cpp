@@ -13,6 +13,8 @@
 #include <fstream>
 #include <string_view>
 
+#include "base/config.hpp"
+
 namespace viaduct {
 
 namespace {
@@ -93,11 +95,12 @@ Result<Segment> Segment::create(const SegmentSpec& spec) {
     return segment;
   };
 
-  if (spec.huge_pages == HugePages::prefer && spec.payload_size >= kHugePage / 2) {
+  const bool huge_pages = spec.huge_pages == HugePages::prefer && Config::process().flag("VIADUCT_HUGE_PAGES");
+  if (huge_pages && spec.payload_size >= kHugePage / 2) {
     if (auto huge = attempt(MFD_HUGETLB | MFD_HUGE_2MB, kHugePage)) return huge;
   }
   auto segment = attempt(0, 4096);
-  if (segment && spec.huge_pages == HugePages::prefer)
+  if (segment && huge_pages)
     (void)::madvise(segment->base_, segment->size_, MADV_HUGEPAGE);  // a wish: most kernels leave shmem as it is
   return segment;
 }

@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "base/config.hpp"
+#include "base/counters.hpp"
 #include "base/log.hpp"
 #include "base/topology.hpp"
 #include "base/waiter.hpp"
@@ -226,6 +227,24 @@ int Engine::choose(const OperationRecord& record, Choice wanted, Channel*& chann
 
 // ---- operations
 
+namespace {
+
+// For `viaduct top`. Copies that never become operations are not counted: counting would cost as much as they do.
+struct Counts {
+  Counter operations = counter("copy.operations");
+  Counter bytes = counter("copy.bytes");
+  Counter at_once = counter("copy.done_by_caller");
+  Counter gpu = counter("copy.done_by_gpu");
+  Counter waits = counter("copy.waits_for_others");
+
+  static Counts& process() {
+    static Counts counts;
+    return counts;
+  }
+};
+
+}  // namespace
+
 Manner Engine::manner_of(const Request& request, std::size_t length) {
   const bool overlapping =
       request.work == Work::copy && std::any_of(request.pieces.begin(), request.pieces.end(), overlap);
@@ -251,15 +270,20 @@ Cookie Engine::start(const Request& request) {
     table_.drop(*record);
     return -fault;
   }
+  Counts& counts = Counts::process();
+  counts.operations.add();
+  counts.bytes.add(length);
   gather_predecessors(*record, request.options);
   const bool ready = record->after.empty() || !unfinished_predecessor(*record);
   if (ready && record->channel == nullptr) {  // done before anybody can know of it
+    counts.at_once.add();
     move_pieces(record->manner, request.pieces);
     record->finish_unseen();
     return table_.name(*record, Choice::caller);
   }
   if (length > 0) record->cut(length <= CpuChannel::kSmall ? CpuChannel::kSmall / 2 : CpuChannel::kChunk);
   const Choice channel = record->channel == nullptr ? Choice::caller : record->channel->choice();
+  if (channel == Choice::cuda) counts.gpu.add();
   const Held held(&table_,
                   record->try_hold() ? record : nullptr);  // the cookie may be reaped by another thread at once
   const Cookie cookie = table_.name(*record, channel);
@@ -334,6 +358,7 @@ void Engine::wait_until_finished(OperationRecord& record) {
     }
     if (!target->dispatched.load(std::memory_order_acquire)) continue;  // about to be, by whoever finished the last one
     if (target->channel != nullptr && target->channel->help(*target)) continue;
+    Counts::process().waits.add();
     FutexSleeper futex;
     (void)waiter_of_this_thread().wait(target->done_word(), futex, Deadline::never(),
                                        [target] { return target->finished(); });
@@ -353,6 +378,21 @@ bool Engine::resume_when_finished(Cookie cookie, std::coroutine_handle<> waiting
 
 // ---- the GPU
 
+namespace {
+
+// Engine-owned memory changes only when it is freed: it may stay pinned without being watched.
+class StableRegions final : public RegionWatcher {
+ public:
+  explicit StableRegions(CudaChannel& gpu) : gpu_(gpu) {}
+  void region_made(const Region& region) override { gpu_.declare_stable(region.base(), region.size()); }
+  void region_gone(const Region& region) override { gpu_.retract(region.base(), region.size()); }
+
+ private:
+  CudaChannel& gpu_;
+};
+
+}  // namespace
+
 // Starting CUDA takes a good part of a second and memory on the GPU: it is done when somebody asks for it, or where the
 // program itself has done it already.
 CudaChannel* Engine::cuda(bool demanded) {
@@ -366,6 +406,8 @@ CudaChannel* Engine::cuda(bool demanded) {
   auto made = make_cuda_channel(CudaSettings::from_config(), table_);
   if (!made) return cuda_failed(made.error().message());
   cuda_ = std::move(*made);
+  stable_regions_ = std::make_unique<StableRegions>(*cuda_);
+  RegionHeap::process().tell(*stable_regions_);
   cuda_ready_.store(cuda_.get(), std::memory_order_release);
   return cuda_.get();
 }

@@ -20,6 +20,7 @@
 #include "copy/cuda_channel.hpp"
 #include "copy/operation.hpp"
 #include "copy/operation_table.hpp"
+#include "copy/region.hpp"
 
 namespace viaduct::copy {
 
@@ -79,6 +80,7 @@ class Engine {
   CudaUse cuda_use_{CudaSettings::from_config().library};
   std::mutex cuda_mutex_;
   std::unique_ptr<CudaChannel> cuda_;
+  std::unique_ptr<RegionWatcher> stable_regions_;  // tells the GPU's pin cache of engine-owned memory
   std::atomic<CudaChannel*> cuda_ready_{nullptr};
   std::atomic<bool> cuda_hopeless_{false};  // tried, and will not be tried again
   std::mutex report_mutex_;

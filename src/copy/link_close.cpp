@@ -1,6 +1,8 @@
 // The end: the peer's, a fault's, or our own. And what comes over the socket before it.
 #include <time.h>
 
+#include <algorithm>
+
 #include "base/log.hpp"
 #include "copy/link.hpp"
 
@@ -11,12 +13,13 @@ using namespace link_format;
 namespace {
 constexpr std::uint64_t kLongestFarewellNs = 5'000'000'000;
 constexpr std::uint64_t kFarewellStepNs = 100'000;
+constexpr int kMostAtOnce = 4096;  // messages; a socket holds fewer, unless the peer goes on sending
 }  // namespace
 
-// Reads everything that has come. False: the peer has gone.
+// Reads what has come. False: the peer has gone.
 bool Link::drain_control() {
   bool woken = false;
-  for (;;) {
+  for (int messages = 0; messages < kMostAtOnce; ++messages) {
     ControlMessage message{};
     Fd fd;
     const ControlSocket::Received received = control_->receive(message, fd);
@@ -32,6 +35,8 @@ bool Link::drain_control() {
       sensible = peer_regions_.forget(message.index, message.id);
     if (!sensible) return corrupt(), true;
   }
+  tell_local();
+  return true;
 }
 
 void Link::look_for_peer() {

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/config.hpp"
-
 namespace viaduct::copy {
 
 namespace {
@@ -36,6 +34,7 @@ RegionHeap& RegionHeap::process() {
 
 // The mappings stay: the child may hold pointers into them.
 void RegionHeap::abandon_parents() {
+  watcher_ = nullptr;
   for (auto& [base, entry] : entries_) {
     inherited_.emplace(base, entry.region->size());
     (void)new std::shared_ptr<const Region>(std::move(entry.region));
@@ -60,7 +59,7 @@ Result<void*> RegionHeap::allocate(std::size_t length) {
 }
 
 Result<RegionHeap::Entries::iterator> RegionHeap::add_region(std::size_t size, bool shared) {
-  const bool huge = size >= kOwnRegionFrom && Config::process().flag("VIADUCT_HUGE_PAGES");
+  const bool huge = size >= kOwnRegionFrom;
   VIADUCT_TRY(auto segment, Segment::create({.name = "viaduct-region",
                                              .layout = kRegionLayout,
                                              .payload_size = size,
@@ -71,6 +70,7 @@ Result<RegionHeap::Entries::iterator> RegionHeap::add_region(std::size_t size, b
   entry.shared = shared;
   const std::byte* const base = entry.region->base();
   count_.fetch_add(1, std::memory_order_relaxed);
+  if (watcher_ != nullptr) watcher_->region_made(*entry.region);
   return entries_.emplace(base, std::move(entry)).first;
 }
 
@@ -125,6 +125,7 @@ void RegionHeap::give_back(Entries::iterator at, std::size_t offset) {
   if (!entry.uses.empty()) return;
   const auto is_slab = [](const auto& other) { return other.second.shared; };
   if (entry.shared && std::count_if(entries_.begin(), entries_.end(), is_slab) == 1) return;
+  if (watcher_ != nullptr) watcher_->region_gone(*entry.region);
   entries_.erase(at);
   count_.fetch_sub(1, std::memory_order_relaxed);
   removals_.fetch_add(1, std::memory_order_release);
@@ -151,6 +152,12 @@ bool RegionHeap::alive(std::uint64_t id) const {
   const std::lock_guard lock(mutex_);
   return std::any_of(entries_.begin(), entries_.end(),
                      [&](const auto& entry) { return entry.second.region->id == id; });
+}
+
+void RegionHeap::tell(RegionWatcher& watcher) {
+  const std::lock_guard lock(mutex_);
+  watcher_ = &watcher;
+  for (const auto& [base, entry] : entries_) watcher.region_made(*entry.region);
 }
 
 std::size_t RegionHeap::regions() const {

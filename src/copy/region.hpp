@@ -34,6 +34,14 @@ struct Region {
   std::size_t size() const { return segment.payload().size(); }
 };
 
+// Told of regions as they come and go, each time with the heap's lock held; gone means: about to be unmapped.
+class RegionWatcher {
+ public:
+  virtual ~RegionWatcher() = default;
+  virtual void region_made(const Region& region) = 0;
+  virtual void region_gone(const Region& region) = 0;
+};
+
 class RegionHeap {
  public:
   static constexpr std::size_t kAlignment = 64;
@@ -58,6 +66,9 @@ class RegionHeap {
   std::uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
   bool alive(std::uint64_t id) const;
 
+  // From now on, beginning with the regions there are. One watcher per process; a forked child has none.
+  void tell(RegionWatcher& watcher);
+
   std::size_t regions() const;  // for tests
 
  private:
@@ -80,6 +91,7 @@ class RegionHeap {
   mutable std::mutex mutex_;
   Entries entries_;
   std::map<const std::byte*, std::size_t> inherited_;  // what a parent allocated: addresses and sizes
+  RegionWatcher* watcher_ = nullptr;
   std::uint64_t next_id_ = 1;
   std::atomic<std::size_t> count_{0};  // of entries: programs without regions pay one load
   std::atomic<std::uint64_t> removals_{0};
