@@ -42,18 +42,12 @@ TEST_P(LinkDeath, KilledAtAnyMoment) {
         break;
       }
       error = write(peer.link(), out.data(), size).error;
-      if (i % 2 == 0 && i < checked) {
-        while (error == 0) {
-          const auto outcome = peer.link().check(reading);
-          if (outcome) {
-            error = outcome->error;
-            break;
-          }
-        }
-      } else {
-        const Link::Outcome outcome = peer.link().wait(reading);
-        if (error == 0) error = outcome.error;
-      }
+      std::optional<Link::Outcome> outcome;
+      if (i % 2 == 0 && i < checked)
+        while (!outcome) outcome = peer.link().check(reading);
+      else
+        outcome = peer.link().wait(reading);
+      if (error == 0) error = outcome->error;
     }
     killer.join();
     EXPECT_EQ(error, ECONNRESET) << "round " << round << ", " << size << " bytes";

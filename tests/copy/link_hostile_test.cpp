@@ -57,6 +57,9 @@ class LinkHostile : public ::testing::TestWithParam<Way> {
 };
 
 TEST_P(LinkHostile, GarbageInTheTable) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "one buffer is posted many times at once, as a hostile program may: races are what it is made of";
+#endif
   const Way& way = GetParam();
   ::testing::internal::CaptureStderr();  // each round says that the peer wrote something impossible
   for (int round = 0; round < rounds(120); ++round) {

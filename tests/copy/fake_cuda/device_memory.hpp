@@ -15,7 +15,7 @@ namespace fake_cuda {
 
 class DeviceMemory {
  public:
-  static constexpr std::size_t kSize = std::size_t{1} << 30;
+  static constexpr std::size_t kSize = std::size_t{128} << 20;
 
   bool open() {
     const std::lock_guard lock(mutex_);
