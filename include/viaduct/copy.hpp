@@ -82,15 +82,19 @@ VIADUCT_API Operation start_batch(std::span<const Piece> pieces, const Options& 
 
 VIADUCT_API std::error_code run_in_engine(const void* source, void* destination, std::size_t length,
                                           const Options& options);
+VIADUCT_API void run_here(const void* source, void* destination, std::size_t length) noexcept;
 
-// Blocking. Small plain copies are a memmove right here.
+// Blocking. Copies that would not be shared or streamed are done right here, as cheaply as memmove.
 inline std::error_code run(const void* source, void* destination, std::size_t length, const Options& options = {}) {
-  constexpr std::size_t kHere = 4096;
-  const bool plain =
-      options.order == Order::unordered && (options.channel == Choice::any || options.channel == Choice::caller);
-  if (length > kHere || !plain || source == nullptr || destination == nullptr) [[unlikely]]
+  constexpr std::size_t kTiny = 4096, kHere = 512 << 10;
+  const bool plain = options.order == Order::unordered && options.intent != Intent::stream &&
+                     (options.channel == Choice::any || options.channel == Choice::caller);
+  if (length >= kHere || !plain || source == nullptr || destination == nullptr) [[unlikely]]
     return run_in_engine(source, destination, length, options);
-  std::memmove(destination, source, length);
+  if (length <= kTiny)
+    std::memmove(destination, source, length);
+  else
+    run_here(source, destination, length);
   return {};
 }
 

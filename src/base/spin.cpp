@@ -31,8 +31,8 @@ class YieldProbe final : public CoreProbe {
 }  // namespace
 
 const CoreProbe& CoreProbe::machine() {
-  static const YieldProbe probe;
-  return probe;
+  static const auto* const probe = new YieldProbe;  // never destroyed: threads use it until the very end
+  return *probe;
 }
 
 int processors_online() {

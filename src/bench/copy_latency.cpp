@@ -23,9 +23,9 @@ constexpr const char* kMemcpy = "memcpy";
 constexpr const char* kTuned = "memcpy, tuned threshold";
 constexpr const char* kLatency = "latency";
 
-const copy::Options kKeep{Intent::keep, Order::unordered, 0, Choice::any};
-const copy::Options kStream{Intent::stream, Order::unordered, 0, Choice::any};
-const copy::Options kStreamAlone{Intent::stream, Order::unordered, 0, Choice::caller};
+constexpr copy::Options kKeep{Intent::keep, Order::unordered, 0, Choice::any};
+constexpr copy::Options kStream{Intent::stream, Order::unordered, 0, Choice::any};
+constexpr copy::Options kStreamAlone{Intent::stream, Order::unordered, 0, Choice::caller};
 
 class CopyLatency {
  public:
@@ -69,9 +69,9 @@ class CopyLatency {
                 }});
   }
 
-  static auto engine(const copy::Options& options) {
-    return
-        [options](const std::byte* from, std::byte* to, std::size_t size) { (void)copy::run(from, to, size, options); };
+  template <const copy::Options& kOptions>
+  static auto engine() {
+    return [](const std::byte* from, std::byte* to, std::size_t size) { (void)copy::run(from, to, size, kOptions); };
   }
   static auto plain() {
     return [](const std::byte* from, std::byte* to, std::size_t size) {
@@ -84,7 +84,7 @@ class CopyLatency {
     const std::string name = size_name(size) + ", hot";
     const int count = repetitions(size, total(std::size_t{32} << 20));
     add(name, kMemcpy, Kind::peer, size, count, *hot_, false, 0, plain());
-    add(name, "engine, keep", Kind::us, size, count, *hot_, false, 0, engine(kKeep));
+    add(name, "engine, keep", Kind::us, size, count, *hot_, false, 0, engine<kKeep>());
     suite_.expect({name, kLatency, "engine, keep", kMemcpy, Better::lower, 1 / 0.97});
   }
 
@@ -95,8 +95,8 @@ class CopyLatency {
     if (tuned_)
       suite_.add({name, kTuned, Kind::peer, kLatency, "us", Better::lower,
                   [this, size, count] { return tuned_->cold_copy_ns(size, count) / 1000; }});
-    add(name, "engine, stream, one thread", Kind::us, size, count, *cold_, true, 0, engine(kStreamAlone));
-    add(name, "engine, stream, shared", Kind::us, size, count, *cold_, true, 0, engine(kStream));
+    add(name, "engine, stream, one thread", Kind::us, size, count, *cold_, true, 0, engine<kStreamAlone>());
+    add(name, "engine, stream, shared", Kind::us, size, count, *cold_, true, 0, engine<kStream>());
     if (!large) return;
     suite_.expect({name, kLatency, "engine, stream, one thread", kMemcpy, Better::lower, 1 / 1.6});
     suite_.expect({name, kLatency, "engine, stream, shared", kMemcpy, Better::lower, 1 / 2.2});
@@ -109,7 +109,7 @@ class CopyLatency {
     const std::string name = size_name(size) + ", hot, 8 bytes apart modulo 4096";
     const int count = repetitions(size, total(std::size_t{16} << 20));
     add(name, kMemcpy, Kind::peer, size, count, *hot_, false, kShift, plain());
-    add(name, "engine, keep", Kind::us, size, count, *hot_, false, kShift, engine(kKeep));
+    add(name, "engine, keep", Kind::us, size, count, *hot_, false, kShift, engine<kKeep>());
     const auto best = [&](std::size_t shift) {
       double least = 1e18;
       for (int i = 0; i < 20; ++i)

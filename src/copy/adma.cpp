@@ -61,7 +61,8 @@ bool pair_up(std::span<const iovec> sources, std::span<const iovec> destinations
 }  // namespace
 
 int adma_copy(const void* source, void* destination, size_t length) {
-  return run({source, destination, length}, Work::copy, 0, nullptr);
+  const std::error_code fault = viaduct::copy::run(source, destination, length);
+  return fault ? answer(-fault.value()) : 0;
 }
 
 adma_cookie_t adma_icopy(const void* source, void* destination, size_t length) {

@@ -1,6 +1,7 @@
 #include <viaduct/copy.hpp>
 
 #include "copy/engine.hpp"
+#include "copy/kernels.hpp"
 
 namespace viaduct::copy {
 
@@ -85,6 +86,15 @@ Operation start_batch(std::span<const Piece> pieces, const Options& options) {
 std::error_code run_in_engine(const void* source, void* destination, std::size_t length, const Options& options) {
   const Piece piece{source, destination, length};
   return code(Engine::process().run({Work::copy, 0, {&piece, 1}, options}));
+}
+
+void run_here(const void* source, void* destination, std::size_t length) noexcept {
+  const auto* const from = static_cast<const std::byte*>(source);
+  auto* const to = static_cast<std::byte*>(destination);
+  if (from < to + length && to < from + length)
+    std::memmove(to, from, length);
+  else
+    kernels().keep(to, from, length);
 }
 
 std::vector<ChannelReport> report_channels() {
