@@ -160,7 +160,9 @@ INSTANTIATE_TEST_SUITE_P(
         Forgery{.name = "MayGrow", .complaint = "not sealed", .seals = kSeals & ~F_SEAL_GROW},
         Forgery{.name = "MayBeSealedFurther", .complaint = "not sealed", .seals = kSeals & ~F_SEAL_SEAL},
         Forgery{.name = "SealedForWriting", .complaint = "sealed against writing", .seals = kSeals | F_SEAL_WRITE},
-        Forgery{.name = "SealedForWritingLater", .complaint = "map", .seals = kSeals | F_SEAL_FUTURE_WRITE}),
+        Forgery{.name = "SealedForWritingLater",
+                .complaint = "sealed against writing",
+                .seals = kSeals | F_SEAL_FUTURE_WRITE}),
     [](const auto& test) { return test.param.name; });
 
 TEST(Segment, TheForgerCanAlsoMakeAGoodOne) {
