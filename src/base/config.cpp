@@ -201,14 +201,14 @@ Result<Config> Config::read(const Environment& environment) {
 }
 
 const Config& Config::process() {
-  static const Config config = [] {
+  static const auto* const config = [] {  // never destroyed: threads read it until the very end
     std::vector<Error> faults;
     Config read = read_leniently([](const char* name) { return std::getenv(name); }, faults);
     log::set_level(read.text("VIADUCT_LOG"));
     for (const Error& fault : faults) log::fault(fault.message() + "; the default is used");
-    return read;
+    return new Config(std::move(read));
   }();
-  return config;
+  return *config;
 }
 
 const Config::Value& Config::find(std::string_view name) const {

@@ -13,8 +13,8 @@ namespace {
 
 // Its own logger, unknown to spdlog's registry: the host program may use spdlog too.
 spdlog::logger& logger() {
-  static const auto instance = [] {
-    auto made = std::make_shared<spdlog::logger>("viaduct", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  static auto* const instance = [] {  // never destroyed: threads log until the very end
+    auto* const made = new spdlog::logger("viaduct", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("viaduct[%P] %l: %v");
     made->set_level(spdlog::level::warn);
     return made;

@@ -62,18 +62,18 @@ Result<Topology> Topology::load() {
 }
 
 const Topology& Topology::machine() {
-  static const Topology topology = [] {
+  static const auto* const topology = [] {  // never destroyed: threads read it until the very end
     auto loaded = load();
-    if (loaded) return std::move(*loaded);
+    if (loaded) return new Topology(std::move(*loaded));
     log::fault(loaded.error().message() + "; caches and NUMA are taken as unknown");
     Topology plain;
     plain.processors_ = affinity_of_this_thread();
     plain.nodes_.assign(plain.processors_.size(), -1);
     plain.cores_ = static_cast<int>(plain.processors_.size());
     plain.numa_nodes_ = 1;
-    return plain;
+    return new Topology(std::move(plain));
   }();
-  return topology;
+  return *topology;
 }
 
 bool Topology::exists(int processor) const {

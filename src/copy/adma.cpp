@@ -2,6 +2,7 @@
 #include <viaduct/adma.h>
 
 #include <cerrno>
+#include <cstring>
 #include <vector>
 
 #include "copy/engine.hpp"
@@ -17,11 +18,18 @@ using viaduct::copy::Work;
 // True where the options make sense; C can pass any number as an enum.
 bool convert(const adma_options* given, Options& options) {
   if (given == nullptr) return true;
-  if (given->intent > ADMA_STREAM || given->order > ADMA_FENCE || given->channel > ADMA_CUDA) return false;
-  options.intent = static_cast<viaduct::copy::Intent>(given->intent);
-  options.order = static_cast<viaduct::copy::Order>(given->order);
+  const auto number = [](const auto& choice) {
+    int value;
+    std::memcpy(&value, &choice, sizeof value);
+    return value;
+  };
+  const int intent = number(given->intent), order = number(given->order), channel = number(given->channel);
+  if (intent < 0 || intent > ADMA_STREAM || order < 0 || order > ADMA_FENCE || channel < 0 || channel > ADMA_CUDA)
+    return false;
+  options.intent = static_cast<viaduct::copy::Intent>(intent);
+  options.order = static_cast<viaduct::copy::Order>(order);
   options.after = given->after;
-  options.channel = static_cast<viaduct::copy::Choice>(given->channel);
+  options.channel = static_cast<viaduct::copy::Choice>(channel);
   return true;
 }
 
