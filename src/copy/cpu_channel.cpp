@@ -129,7 +129,8 @@ bool CpuChannel::work_once() {
 void CpuChannel::work(int processor) {
   ::pthread_setname_np(::pthread_self(), "viaduct-copy");
   if (auto pinned = pin_this_thread(processor); !pinned) log::detail(pinned.error().message());
-  Waiter waiter(std::max<std::uint64_t>(Config::process().number("VIADUCT_SPIN_US"), 1) * 2000);
+  // Ten times what others spin: waking a parked worker costs its caller tens of microseconds of each copy in a loop.
+  Waiter waiter(std::max<std::uint64_t>(Config::process().number("VIADUCT_SPIN_US"), 1) * 10'000);
   FutexSleeper futex;
   awake_.fetch_add(1, std::memory_order_relaxed);
   const auto has_work = [this] { return !small_.empty() || !bulk_.empty(); };
