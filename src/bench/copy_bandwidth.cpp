@@ -39,8 +39,8 @@ class CopyBandwidth {
     };
     suite_.add({name, "memcpy", Kind::peer, "bandwidth", "GB/s", Better::higher, [this, size, measured] {
                   return measured([&] {
-                    for (int i = 0; i < kWindow; ++i, advance(size))
-                      std::memcpy(buffers_->target(), buffers_->source(), size);
+                    for (int i = 0; i < kWindow; ++i)
+                      advance(size), std::memcpy(buffers_->target(), buffers_->source(), size);
                   });
                 }});
     const copy::Options stream{copy::Intent::stream, copy::Order::unordered, 0, copy::Choice::any};
@@ -49,8 +49,9 @@ class CopyBandwidth {
                     return measured([&] {
                       std::vector<copy::Operation> window;
                       window.reserve(kWindow);
-                      for (int i = 0; i < kWindow; ++i, advance(size))
-                        window.push_back(copy::start(buffers_->source(), buffers_->target(), size, options));
+                      for (int i = 0; i < kWindow; ++i)
+                        advance(size),
+                            window.push_back(copy::start(buffers_->source(), buffers_->target(), size, options));
                       for (copy::Operation& operation : window) (void)operation.wait();
                     });
                   }});

@@ -39,6 +39,7 @@ class Memory {
 };
 
 // Two large buffers walked through by the message size, as in the paper: no copy finds its data in the cache.
+// next(length) comes before the copy of that length: it makes sure that so much is left.
 class ColdPair {
  public:
   static Result<ColdPair> make(std::size_t size) {

@@ -38,8 +38,8 @@ int serve_tuned_memcpy(std::size_t buffer_size, int processor) {
   while (::read(STDIN_FILENO, &command, sizeof command) == sizeof command) {
     const double time = nanoseconds([&] {
       for (std::uint64_t i = 0; i < command.count; ++i) {
-        std::memcpy(pair->target(), pair->source(), command.length);
         pair->next(command.length);
+        std::memcpy(pair->target(), pair->source(), command.length);
       }
     });
     const double each = time / static_cast<double>(command.count);
