@@ -82,6 +82,17 @@ class Segment {
   int fd() const { return fd_.get(); }
   explicit operator bool() const { return base_ != nullptr; }
 
+  // For owners whose life is not a scope: the mapping stays until they unmap it, header page included.
+  struct Parts {
+    Fd fd;
+    std::span<std::byte> payload;
+  };
+  Parts release() && {
+    Parts parts{std::move(fd_), payload()};
+    base_ = nullptr;
+    return parts;
+  }
+
   // The structure at the start of the payload.
   template <class T>
   T* as() const {

@@ -33,6 +33,6 @@ void wake_eventfd(int fd) {
 }
 
 Waiter::Waiter(std::uint64_t spin_bound_ns, const Clock& clock, const CoreProbe& probe)
-    : clock_(clock), probe_(probe), budget_(spin_bound_ns), alone_(processors_online() < 2) {}
+    : clock_(clock), spinner_(spin_bound_ns, clock, probe) {}
 
 }  // namespace viaduct

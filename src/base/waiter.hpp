@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "base/clock.hpp"
-#include "base/spin.hpp"
+#include "base/spinner.hpp"
 #include "base/wait_word.hpp"
 
 namespace viaduct {
@@ -58,7 +58,7 @@ class Waiter {
   WaitResult wait(WaitWord& word, Sleeper& sleeper, Deadline deadline, Ready&& ready) {
     if (ready()) return WaitResult::ready;
     const std::uint64_t start = clock_.now_ns();
-    if (spin(start, deadline, ready)) return WaitResult::ready;
+    if (spinner_.spin(start, deadline, ready)) return WaitResult::ready;
     for (bool look_again_soon = true;;) {
       const std::uint32_t armed = word.arm();
       if (ready()) break;
@@ -71,50 +71,18 @@ class Waiter {
       if (ready()) break;
       if (slept == SleepResult::interrupted) return WaitResult::interrupted;
     }
-    budget_.learn(clock_.now_ns() - start, true);
+    spinner_.learn(clock_.now_ns() - start);
     return WaitResult::ready;
   }
 
-  std::uint64_t spin_budget_ns() const { return budget_.budget_ns(clock_.now_ns()); }
+  std::uint64_t spin_budget_ns() const { return spinner_.budget_ns(clock_.now_ns()); }
 
  private:
   // A heavy fence may miss a processor of another process (fence.cpp). What was then in its store buffer is in memory
   // long before this, and whoever publishes later sees the armed word: one more look is enough.
   static constexpr std::uint64_t kSecondLookNs = 1'000'000;
-  static constexpr std::uint64_t kEagerNs = 1'000;       // a pause instruction costs as much as a cache line's way
-  static constexpr std::uint64_t kFirstProbeNs = 2'000;  // most answers of a spinning peer come sooner
-  static constexpr std::uint64_t kProbeEveryNs = 10'000;
-  static constexpr int kLooksPerTimeCheck = 32;
-
-  template <class Ready>
-  bool spin(std::uint64_t start, Deadline deadline, Ready& ready) {
-    const std::uint64_t budget = alone_ ? 0 : budget_.budget_ns(start);
-    if (budget == 0) return false;
-    std::uint64_t next_probe = start + kFirstProbeNs;
-    for (std::uint64_t now = start; now - start < budget && !deadline.expired(now); now = clock_.now_ns()) {
-      const bool eager = now - start < kEagerNs;
-      for (int look = 0; look < kLooksPerTimeCheck; ++look) {
-        if (ready()) {
-          budget_.learn(now - start, false);  // no clock read between the message and its receiver
-          return true;
-        }
-        if (!eager) cpu_relax();
-      }
-      if (now < next_probe) continue;
-      next_probe = now + kProbeEveryNs;
-      if (probe_.core_is_wanted()) {
-        budget_.core_contended(clock_.now_ns());
-        return ready();
-      }
-      budget_.core_free();
-    }
-    return false;
-  }
-
   const Clock& clock_;
-  const CoreProbe& probe_;
-  SpinBudget budget_;
-  bool alone_;  // one processor only: the peer cannot run while we spin
+  Spinner spinner_;
 };
 
 }  // namespace viaduct
