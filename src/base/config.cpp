@@ -24,6 +24,8 @@ constexpr Setting kSettings[] = {
      "use huge pages for large segments where the system has any"},
     {"VIADUCT_COPY_CMA", SettingKind::boolean, "on", "on|off",
      "links may copy straight between the memories of two processes (process_vm_readv)"},
+    {"VIADUCT_PEERS", SettingKind::choice, "user", "user|any",
+     "who may connect: processes of the same user, or anybody on this host who says the same"},
     {"VIADUCT_COUNTERS", SettingKind::boolean, "on", "on|off", "publish counters for `viaduct top`"},
     {"VIADUCT_COPY_PROCESSORS", SettingKind::text, "auto", "auto, none, or a list such as 1,3-5",
      "processors of the copy engine's workers"},

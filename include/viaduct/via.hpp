@@ -1,0 +1,136 @@
+// via.hpp: channels, the one abstraction that sockets, message passing and virtual interfaces stand on.
+//
+// A channel is a connected pair of ends in two processes (or threads, or one): ordered messages, each with 32 bits of
+// immediate data, under flow control. A message is sent as one fragment, or as several when it is longer than
+// largest_fragment(); the receiver looks at each fragment in place and consumes it. Nothing blocks unless its name says
+// so.
+//
+//   via::Fragment fragment;
+//   while (channel.peek(fragment) == via::Got::fragment) { use(fragment); channel.consume(); }
+//
+// An end belongs to one thread at a time for sending and one for receiving. The peer is not trusted: whatever it writes
+// into shared memory, the worst is that this channel becomes `broken`.
+#pragma once
+
+#include <sys/uio.h>
+#include <viaduct/api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace viaduct::via {
+
+enum class Sent {
+  yes,
+  full,    // no credit: try again when wait_to_send() or the ready queue says so
+  closed,  // see close_reason()
+};
+
+enum class Got {
+  fragment,
+  nothing,
+  end,  // nothing will come any more; see close_reason()
+};
+
+enum class CloseReason {
+  open,
+  peer_finished,  // the peer closed its sending half, or the whole, in good order: all it sent has been received
+  peer_died,      // the peer's process is gone; what it sent before can still be received
+  broken,         // the peer wrote something impossible
+  closed_here,
+};
+
+struct Fragment {
+  std::uint32_t immediate = 0;       // of the message: the same in each of its fragments
+  std::span<const std::byte> bytes;  // in place, valid until consume(); the peer may still change them
+  bool last = true;                  // of its message
+};
+
+class ReadyQueue;
+
+class [[gnu::visibility("default")]] Channel {
+ public:
+  virtual ~Channel() = default;
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  // Sends one fragment of at most largest_fragment() bytes, gathered from the pieces; `more` says that the message goes
+  // on.
+  virtual Sent try_send(std::span<const iovec> pieces, std::uint32_t immediate, bool more = false) = 0;
+  virtual std::size_t largest_fragment() const = 0;
+  // How many fragments of up to `length` bytes can be sent now without being refused.
+  virtual std::size_t credits(std::size_t length = 0) = 0;
+
+  virtual Got peek(Fragment & fragment) = 0;
+  virtual void consume() = 0;
+
+  // Sends no more; the peer receives what is there and then `end`. Receiving goes on.
+  virtual void finish_sending() = 0;
+  virtual CloseReason close_reason() const = 0;
+
+  // Sleep until peek() or try_send() has a new answer. timed_out after timeout_ms (-1: no limit); interrupted by a
+  // signal.
+  virtual std::error_code wait_to_receive(int timeout_ms) = 0;
+  virtual std::error_code wait_to_send(std::size_t length, int timeout_ms) = 0;
+
+  // For poll, select and epoll: arm_to_receive() and then sleep until the descriptor is readable. False: there is
+  // something already. disarm() after waking, whatever the reason.
+  virtual int descriptor() const = 0;
+  virtual bool arm_to_receive() = 0;
+  virtual void disarm() = 0;
+
+  // How often this side had to wake the peer, and was refused for want of credit.
+  struct Statistics {
+    std::uint64_t fragments_sent = 0;
+    std::uint64_t fragments_received = 0;
+    std::uint64_t bytes_sent = 0;
+    std::uint64_t bytes_received = 0;
+    std::uint64_t wakes_sent = 0;
+    std::uint64_t refused_full = 0;
+  };
+  virtual Statistics statistics() const = 0;
+
+ protected:
+  Channel() = default;
+};
+
+// Two ends in shared memory inside this process, for tests and threads; either end may be taken by a forked child.
+struct ChannelOptions {
+  std::size_t bulk_bytes = std::size_t{256}
+                           << 10;  // for messages that do not fit a cache line, each way; a power of two
+  std::uint32_t slots = 256;       // fragments under way, each way; a power of two
+};
+struct ChannelPair {
+  std::unique_ptr<Channel> first;
+  std::unique_ptr<Channel> second;
+};
+VIADUCT_API ChannelPair make_channel_pair(const ChannelOptions& options, std::error_code& fault);
+
+// Over a connected UNIX stream socket that both sides hold (inherited, accepted): one side opens, the other joins.
+VIADUCT_API std::unique_ptr<Channel> open_channel(int socket, const ChannelOptions& options, std::error_code& fault);
+VIADUCT_API std::unique_ptr<Channel> join_channel(int socket, int timeout_ms, std::error_code& fault);
+
+// Many channels, one place to look: an idle channel costs nothing per look, however many there are. One thread at a
+// time.
+class [[gnu::visibility("default")]] ReadyQueue {
+ public:
+  static std::unique_ptr<ReadyQueue> make(std::uint32_t most_channels, std::error_code & fault);
+  virtual ~ReadyQueue() = default;
+
+  // The channel's readiness to receive (data, end) is reported from now on, as `tag`. The channel must outlive its
+  // place.
+  virtual std::error_code add(Channel & channel, std::uint64_t tag) = 0;
+  virtual void remove(Channel & channel) = 0;
+
+  // Tags of channels that may have something: peek() until it says `nothing`, else it is not reported again.
+  virtual std::size_t take(std::span<std::uint64_t> tags) = 0;
+  // The same, sleeping until there is one. 0 after timeout_ms or a signal.
+  virtual std::size_t wait(std::span<std::uint64_t> tags, int timeout_ms) = 0;
+};
+
+}  // namespace viaduct::via

@@ -1,0 +1,69 @@
+// What two connected VIs say to each other over their channel (docs/formats/vipl.md).
+//
+// The channel's immediate word is the message word: a kind, and whether VIPL immediate data comes with it. A header of
+// that kind begins the first fragment; the bytes follow, over as many fragments as it takes. Messages of one direction
+// never interleave.
+#pragma once
+
+#include <cstdint>
+
+namespace viaduct::vipl {
+
+enum MessageKind : std::uint32_t {
+  kSend = 1,       // one fragment. Header: the immediate data, if any
+  kLongSend = 2,   // LongHeader, then the bytes in fragments
+  kRdmaDone = 3,   // RdmaDoneHeader: an RDMA write with immediate data has been done
+  kWrite = 4,      // WriteHeader, bytes: an RDMA write that only the receiving library can do
+  kRead = 5,       // ReadHeader: an RDMA read likewise; answered by kReadReply in order
+  kReadReply = 6,  // ReplyHeader, bytes
+  kPlaced = 7,     // PlacedHeader: reliable reception's acknowledgement
+  kRoom = 8,       // nothing: there is room in the ring again, for a sender that sleeps
+  kBroken = 9,     // BrokenHeader: the connection has failed, for this reason
+  kDisconnect = 10
+};
+constexpr std::uint32_t kKindMask = 0xff;
+constexpr std::uint32_t kWithImmediate = 0x100;
+
+struct LongHeader {
+  std::uint32_t length;
+  std::uint32_t immediate;
+};
+
+struct RdmaDoneHeader {
+  std::uint32_t length;
+  std::uint32_t immediate;
+};
+
+struct WriteHeader {
+  std::uint64_t address;
+  std::uint32_t handle;
+  std::uint32_t length;
+  std::uint32_t immediate;
+  std::uint32_t unused;
+};
+static_assert(sizeof(WriteHeader) == 24);
+
+struct ReadHeader {
+  std::uint64_t address;
+  std::uint32_t handle;
+  std::uint32_t length;
+};
+static_assert(sizeof(ReadHeader) == 16);
+
+struct ReplyHeader {
+  std::uint32_t length;
+  std::uint32_t unused;
+};
+
+struct PlacedHeader {
+  std::uint64_t messages;  // how many of the sender's messages are in the receiver's memory, since they connected
+};
+
+struct BrokenHeader {
+  std::uint32_t code;        // VIP_ERROR_CODE
+  std::uint32_t descriptor;  // 1: a receive descriptor of the sender of this is to blame
+};
+
+constexpr std::uint32_t kMostReadsUnderWay = 64;  // per VI, by message: whoever asks for more is broken
+
+}  // namespace viaduct::vipl

@@ -1,0 +1,217 @@
+// An open adapter: what belongs to one VipOpenNic, and who does its work.
+//
+// Progress (vipl_progress.cpp): there is no thread. One caller at a time leads: it looks at the ready queue of all
+// attended VIs, and if it has to sleep it sleeps there. Others who wait sleep on `local_` and are woken when something
+// of theirs completes or when the leader leaves.
+#pragma once
+
+#include <viaduct/vipl.h>
+#include <viaduct/via.hpp>
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/waiter.hpp"
+#include "via/spin_lock.hpp"
+#include "via/vipl_cq.hpp"
+#include "via/vipl_effects.hpp"
+#include "via/vipl_handles.hpp"
+#include "via/vipl_memory.hpp"
+#include "via/vipl_remote.hpp"
+#include "via/vipl_vi.hpp"
+
+namespace viaduct::vipl {
+
+class Listener;
+class Notifier;
+class Connection;
+
+constexpr std::size_t kMostTransfer = std::size_t{16} << 20;
+constexpr std::size_t kMostRegisteredBytes = std::size_t{1} << 46;
+constexpr std::uint32_t kMostTags = 65536;
+constexpr std::uint16_t kMostDiscriminator = 64;
+constexpr std::uint16_t kMostHostAddress = 16;
+
+struct Ptag {
+  Nic* nic;
+  std::uint64_t number;
+};
+
+class Nic : public std::enable_shared_from_this<Nic> {
+ public:
+  static Result<std::shared_ptr<Nic>> open(std::string name);
+  ~Nic();
+  Nic(const Nic&) = delete;
+  Nic& operator=(const Nic&) = delete;
+
+  VIP_NIC_HANDLE handle = nullptr;
+  void attributes(VIP_NIC_ATTRIBUTES& attributes) const;
+  Registrations& registrations() { return *registrations_; }
+  const std::array<VIP_UINT8, 4>& host() const { return host_; }
+  const Token& token() const { return token_; }
+
+  // ---- protection tags; NULL is one too, for programs of providers that ignored tags
+  VIP_PROTECTION_HANDLE create_tag();
+  VIP_RETURN destroy_tag(VIP_PROTECTION_HANDLE tag);
+  bool tag_number(VIP_PROTECTION_HANDLE tag, std::uint64_t& number) const;
+  VIP_PROTECTION_HANDLE tag_handle(std::uint64_t number) const;
+
+  // ---- VIs and completion queues of this adapter
+  std::shared_ptr<Vi> create_vi(const VIP_VI_ATTRIBUTES& attributes, std::uint64_t tag);
+  void destroy_vi(Vi& vi);
+  std::vector<std::shared_ptr<Vi>> all_vis() const;
+  std::atomic<int> cq_count{0};
+  bool in_use() const;
+  void close();  // gives back what is still held for this adapter: tags, listeners, requests nobody answered
+  // Until nobody copies from or to memory under what was registered before: no thread here, and no peer if `peers`.
+  void wait_for_copies(bool peers);
+
+  // The same adapter at the other end is met by many VIs.
+  Result<std::shared_ptr<RemoteNic>> remote(Fd table, pid_t pid, Token token);
+  std::shared_ptr<Listener> listener(const std::string& name, Error* fault);
+
+  // ---- progress
+  bool poll(Effects& effects);  // false: somebody else leads
+  bool try_to_lead() { return leadership_.try_lock(); }
+  // Somebody who found us leading may have gone to sleep on that: one of those must lead now.
+  void stop_leading() {
+    leadership_.unlock();
+    if (local_.must_wake()) [[unlikely]]
+      local_.wake_sleepers();
+  }
+  void lead();  // waits for leadership, waking a sleeping leader. Never under a VI's lock
+
+  // By the leader:
+  std::error_code attend(Vi& vi);
+  void leave_alone(Vi& vi);
+
+  void add_blocked(Vi& vi);
+  void remove_blocked(Vi& vi);
+
+  // Calls look() until it says true or the deadline has passed, spinning first and sleeping then. False: timed out.
+  template <class Look>
+  bool wait(Deadline deadline, Look look);
+  void light_fence() const { asymmetric_ ? fence::compiler_only() : fence::full(); }
+  void deliver(Effects& effects) {
+    if (effects.wake) [[unlikely]]
+      wake_waiters();
+    if (!effects.errors.empty()) [[unlikely]]
+      report(effects);
+  }
+  void wake_waiters();
+
+  // ---- errors and notify functions
+  using ErrorHandler = void (*)(VIP_PVOID, VIP_ERROR_DESCRIPTOR*);
+  void set_error_handler(VIP_PVOID context, ErrorHandler handler);
+  Notifier& notifier() { return *notifier_; }
+
+ private:
+  class LeaderSleeper;
+
+  explicit Nic(std::string name);
+  Status start();
+  static Waiter& waiter();
+  void poll_as_leader(Effects& effects);
+  void visit(std::span<const std::uint64_t> tags, Effects& effects);
+  void press_on(Effects& effects);
+  bool ask_for_room(Effects& effects);
+  SleepResult sleep_as_leader(Deadline deadline, const Clock& clock);
+  void ring_alarm();
+  void report(Effects& effects);
+
+  const std::string name_;
+  std::array<VIP_UINT8, 4> host_{};
+  Token token_;
+  volatile std::uint64_t token_value_ = 0;
+  std::unique_ptr<Registrations> registrations_;
+  bool asymmetric_ = false;
+
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, VIP_PROTECTION_HANDLE> tags_;
+  std::uint64_t next_tag_ = 1;
+  std::vector<std::shared_ptr<Vi>> vis_;  // by slot
+  std::vector<std::uint32_t> free_slots_;
+  std::vector<std::weak_ptr<RemoteNic>> remotes_;
+  std::map<std::string, std::shared_ptr<Listener>> listeners_;
+
+  via::SpinLock leadership_;
+  std::atomic<int> claims_{0};              // who wait for leadership: the leader does not sleep
+  via::ChannelPair alarm_;                  // a message to ourselves wakes a leader that sleeps in the ready queue
+  std::unique_ptr<via::ReadyQueue> ready_;  // goes before the channels in it
+  std::vector<Vi*> leftovers_;              // attended VIs that have more than one visit took
+  via::SpinLock alarm_lock_;
+  WaitWord local_;
+  via::SpinLock blocked_lock_;
+  std::vector<Vi*> blocked_;
+  std::atomic<int> blocked_count_{0};
+
+  std::mutex error_mutex_;
+  VIP_PVOID error_context_ = nullptr;
+  ErrorHandler error_handler_ = nullptr;
+  std::unique_ptr<Notifier> notifier_;
+};
+
+// Where S4 of the wait protocol happens: in the ready queue for the leader, on the futex for everybody else.
+class Nic::LeaderSleeper final : public Sleeper {
+ public:
+  explicit LeaderSleeper(Nic& nic) : nic_(nic) {}
+  SleepResult sleep(WaitWord& word, std::uint32_t armed, Deadline deadline, const Clock& clock) override {
+    if (nic_.claims_.load(std::memory_order_acquire) == 0 && nic_.try_to_lead())
+      return nic_.sleep_as_leader(deadline, clock);
+    return word.sleep(armed, deadline, clock);
+  }
+
+ private:
+  Nic& nic_;
+};
+
+template <class Look>
+bool Nic::wait(Deadline deadline, Look look) {
+  LeaderSleeper sleeper(*this);
+  for (;;) {
+    const WaitResult result = waiter().wait(local_, sleeper, deadline, look);
+    if (result != WaitResult::interrupted) return result == WaitResult::ready;
+  }
+}
+
+bool ask_for_attention(Vi& vi);
+
+using Nics = HandleTable<Nic, HandleKind::nic>;
+using Vis = HandleTable<Vi, HandleKind::vi>;
+using Cqs = HandleTable<Cq, HandleKind::cq>;
+using Ptags = HandleTable<Ptag, HandleKind::ptag>;
+using Connections = HandleTable<Connection, HandleKind::connection>;
+
+extern constinit Everlasting<Nics> nic_table;
+extern constinit Everlasting<Vis> vi_table;
+extern constinit Everlasting<Cqs> cq_table;
+extern constinit Everlasting<Ptags> ptag_table;
+extern constinit Everlasting<Connections> connection_table;
+
+inline Nics& nics() {
+  return nic_table.table;
+}
+inline Vis& vis() {
+  return vi_table.table;
+}
+inline Cqs& cqs() {
+  return cq_table.table;
+}
+inline Ptags& ptags() {
+  return ptag_table.table;
+}
+inline Connections& connections() {
+  return connection_table.table;
+}
+
+inline Deadline deadline_after(VIP_ULONG milliseconds) {
+  if (milliseconds >= UINT64_MAX / 1'000'000) return Deadline::never();
+  return Deadline::after_ns(Clock::steady(), milliseconds * 1'000'000);
+}
+
+}  // namespace viaduct::vipl

@@ -1,0 +1,141 @@
+#include "via/vipl_remote.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <viaduct/regions.hpp>
+
+#include <algorithm>
+
+#include "base/config.hpp"
+#include "base/copy_loop.hpp"
+#include "base/counters.hpp"
+#include "base/log.hpp"
+
+namespace viaduct::vipl {
+
+namespace {
+
+constexpr std::size_t kMostMapped = 64;
+
+std::atomic<bool> cma_forbidden{false};
+
+// By the kernel, by a sandbox: even if it was allowed before.
+bool refused(int fault) {
+  return fault == EPERM || fault == EACCES || fault == ENOSYS;
+}
+
+}  // namespace
+
+Result<RemoteNic::Identity> RemoteNic::identity_of(int table_fd) {
+  struct stat info {};
+  if (::fstat(table_fd, &info) != 0) return Error::from_errno("the peer's table");
+  return Identity{info.st_dev, info.st_ino};
+}
+
+Result<std::shared_ptr<RemoteNic>> RemoteNic::make(Fd table, pid_t pid, Token token) {
+  VIADUCT_TRY(const Identity identity, identity_of(table.get()));
+  VIADUCT_TRY(Segment segment, Segment::adopt_to_read(std::move(table), kTableLayout));
+  if (segment.payload().size() < kTableBytes) return Error(EPROTO, "the peer's table is too small");
+  std::shared_ptr<RemoteNic> remote(new RemoteNic);
+  remote->segment_ = std::move(segment);
+  remote->view_ = TableView(remote->segment_);
+  remote->identity_ = identity;
+  remote->pid_ = pid;
+  remote->token_ = token;
+  const bool try_cma = pid > 0 && Config::process().flag("VIADUCT_COPY_CMA") && !cma_forbidden.load();
+  remote->cma_ = try_cma && remote->look_at_token() == Moved::all;
+  return remote;
+}
+
+void RemoteNic::forbid_cma() {
+  cma_forbidden = true;
+}
+
+// A number is all that names the peer to the kernel, and a dead peer's may be given to another process: that one has
+// not got the token there.
+RemoteNic::Moved RemoteNic::look_at_token() const {
+  std::uint64_t seen = 0;
+  const iovec here{&seen, sizeof seen};
+  const iovec there{reinterpret_cast<void*>(token_.address), sizeof seen};
+  if (::process_vm_readv(pid_, &here, 1, &there, 1, 0) == sizeof seen && seen == token_.value) return Moved::all;
+  return refused(errno) ? Moved::no_way : Moved::gone;
+}
+
+RemoteNic::Moved RemoteNic::move(Direction direction, const Registration& registration, std::uint64_t address,
+                                 std::span<const iovec> pieces, std::size_t length) {
+  if (const auto segment = registration.region_id != 0 ? map(registration) : nullptr) {
+    const std::span<std::byte> payload = segment->payload();
+    const std::uint64_t offset = registration.region_offset + (address - registration.base);
+    if (offset > payload.size() || length > payload.size() - offset) return Moved::fault;
+    static Counter mapped = counter("via.rdma_mapped");
+    mapped.add();
+    std::byte* there = payload.data() + offset;
+    for (const iovec& piece : pieces) {
+      if (direction == Direction::write)
+        copy_through_ring(there, piece.iov_base, piece.iov_len);
+      else
+        copy_through_ring(piece.iov_base, there, piece.iov_len);
+      there += piece.iov_len;
+    }
+    return Moved::all;
+  }
+  if (!reaches_by_cma()) return Moved::no_way;
+  return move_by_cma(direction, address, pieces, length);
+}
+
+// The region's memory file is opened through the owner's descriptor; a descriptor that means something else by now is
+// told by its inode, and what is opened is checked like any segment.
+std::shared_ptr<const Segment> RemoteNic::map(const Registration& registration) {
+  const std::lock_guard lock(mutex_);
+  for (const Mapped& mapped : mapped_)
+    if (mapped.region == registration.region_id) return mapped.segment;
+  std::shared_ptr<const Segment> segment;
+  Fd fd(::open(fmt::format("/proc/{}/fd/{}", pid_, registration.region_fd).c_str(), O_RDWR | O_CLOEXEC));
+  struct stat info {};
+  if (!fd)
+    log::detail(fmt::format("process {}: its regions cannot be mapped here", pid_));
+  else if (::fstat(fd.get(), &info) == 0 && info.st_ino == registration.region_inode)
+    if (auto adopted = Segment::adopt(std::move(fd), copy::region_layout()))
+      segment = std::make_shared<const Segment>(std::move(*adopted));
+  if (mapped_.size() == kMostMapped) mapped_.erase(mapped_.begin());
+  mapped_.push_back({registration.region_id, segment});
+  return segment;
+}
+
+RemoteNic::Moved RemoteNic::move_by_cma(Direction direction, std::uint64_t address, std::span<const iovec> pieces,
+                                        std::size_t length) {
+  static Counter by_cma = counter("via.rdma_cma");
+  by_cma.add();
+  if (const Moved looked = look_at_token(); looked != Moved::all) {
+    if (looked == Moved::no_way) cma_.store(false, std::memory_order_relaxed);
+    return looked;
+  }
+  const auto call = direction == Direction::write ? ::process_vm_writev : ::process_vm_readv;
+  std::vector<iovec> left;  // only where the kernel stops in between
+  while (length > 0) {
+    const iovec there{reinterpret_cast<void*>(address), length};
+    const ssize_t moved = call(pid_, pieces.data(), pieces.size(), &there, 1, 0);
+    if (moved < 0 && refused(errno)) {
+      cma_.store(false, std::memory_order_relaxed);
+      return Moved::no_way;
+    }
+    if (moved < 0) return errno == ESRCH ? Moved::gone : Moved::fault;
+    if (moved == 0) return Moved::fault;
+    address += static_cast<std::uint64_t>(moved);
+    length -= static_cast<std::size_t>(moved);
+    if (length == 0) break;
+    std::vector<iovec> rest;
+    auto skip = static_cast<std::size_t>(moved);
+    for (const iovec& piece : pieces) {
+      const std::size_t part = std::min(skip, piece.iov_len);
+      skip -= part;
+      if (part < piece.iov_len) rest.push_back({static_cast<std::byte*>(piece.iov_base) + part, piece.iov_len - part});
+    }
+    left = std::move(rest);
+    pieces = left;
+  }
+  return Moved::all;
+}
+
+}  // namespace viaduct::vipl

@@ -1,0 +1,123 @@
+// The memory of an adapter that its peers may read (docs/formats/vipl.md): what is registered, and a few words per VI.
+//
+//   line 0     TableHeader
+//   then       kMostVis words, by the VI's slot
+//   then       kMostRegions entries of 64 bytes, by the handle's low half
+//
+// Only the owner writes: the segment is sealed so that nobody else can map it for writing. A peer that wants to write
+// or read remote memory looks here first and touches nothing that is not allowed.
+//
+// Ordering edges:
+//   R1  the owner's release store of an entry's handle publishes the entry; pairs with A1 in find().
+//   S1  initiator: activity odd, full fence, look at the entry, copy, activity even.
+//   S2  owner: handle 0, full fence, look at every peer's activity. One of the two sees the other: once
+//       VipDeregisterMem has returned nobody copies.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/segment.hpp"
+#include "base/wait_word.hpp"
+
+namespace viaduct::vipl {
+
+constexpr std::uint64_t kTableLayout =
+    layout_hash("vipl table 1: header 64, vi words {activity u32, wants_room u32}, entries 64");
+constexpr std::uint32_t kMostVis = 16384;
+constexpr std::uint32_t kMostRegions = 65536;
+
+enum Enable : std::uint64_t { kRdmaWrite = 1, kRdmaRead = 2 };
+
+struct alignas(kCacheLine) TableHeader {
+  std::uint32_t vis;
+  std::uint32_t regions;
+};
+static_assert(sizeof(TableHeader) == kCacheLine);
+
+struct ViWords {
+  std::atomic<std::uint32_t> activity;    // odd while this VI copies from or to the peer's memory
+  std::atomic<std::uint32_t> wants_room;  // the owner sleeps with messages that did not fit: tell it when there is room
+};
+static_assert(sizeof(ViWords) == 8);
+
+struct RegistrationEntry {
+  std::atomic<std::uint32_t> handle;  // 0: nothing is registered here
+  std::atomic<std::uint32_t> region_fd;
+  std::atomic<std::uint64_t> base;
+  std::atomic<std::uint64_t> length;
+  std::atomic<std::uint64_t> access;     // protection tag << 2 | Enable
+  std::atomic<std::uint64_t> region_id;  // of engine-owned memory; 0: ordinary memory
+  std::atomic<std::uint64_t> region_offset;
+  std::atomic<std::uint64_t> region_inode;
+  std::uint64_t unused;
+};
+static_assert(sizeof(RegistrationEntry) == kCacheLine);
+
+constexpr std::size_t kViWordsOffset = sizeof(TableHeader);
+constexpr std::size_t kEntriesOffset = kViWordsOffset + kMostVis * sizeof(ViWords);
+constexpr std::size_t kTableBytes = kEntriesOffset + kMostRegions * sizeof(RegistrationEntry);
+
+// A private copy of an entry.
+struct Registration {
+  std::uint64_t base = 0;
+  std::uint64_t length = 0;
+  std::uint64_t tag = 0;
+  std::uint64_t enables = 0;
+  std::uint64_t region_id = 0;
+  std::uint64_t region_offset = 0;
+  std::uint64_t region_inode = 0;
+  std::uint32_t region_fd = 0;
+
+  bool covers(std::uint64_t address, std::uint64_t size) const {
+    return address >= base && size <= length && address - base <= length - size;
+  }
+};
+
+// Either side's view of a table.
+class TableView {
+ public:
+  TableView() = default;
+  explicit TableView(const Segment& segment) : payload_(segment.payload().data()) {}
+
+  ViWords& vi(std::uint32_t slot) const { return reinterpret_cast<ViWords*>(payload_ + kViWordsOffset)[slot]; }
+  RegistrationEntry& entry(std::uint32_t index) const {
+    return reinterpret_cast<RegistrationEntry*>(payload_ + kEntriesOffset)[index];
+  }
+
+  // What a handle stands for right now; false: nothing.
+  bool find(std::uint32_t handle, Registration& found) const {
+    const RegistrationEntry& from = entry(handle & (kMostRegions - 1));
+    if (handle == 0 || from.handle.load(std::memory_order_acquire) != handle) return false;  // A1, pairs with R1
+    const std::uint64_t access = from.access.load(std::memory_order_relaxed);
+    found = {from.base.load(std::memory_order_relaxed),
+             from.length.load(std::memory_order_relaxed),
+             access >> 2,
+             access & 3,
+             from.region_id.load(std::memory_order_relaxed),
+             from.region_offset.load(std::memory_order_relaxed),
+             from.region_inode.load(std::memory_order_relaxed),
+             from.region_fd.load(std::memory_order_relaxed)};
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return from.handle.load(std::memory_order_relaxed) == handle;  // not given to somebody else meanwhile
+  }
+
+  // The check of every post: may a VI of this tag use these bytes under this handle?
+  bool allows(std::uint32_t handle, std::uint64_t address, std::uint64_t size, std::uint64_t tag,
+              std::uint64_t enables = 0) const {
+    const RegistrationEntry& from = entry(handle & (kMostRegions - 1));
+    if (handle == 0 || from.handle.load(std::memory_order_acquire) != handle) return false;  // A1, pairs with R1
+    const std::uint64_t base = from.base.load(std::memory_order_relaxed);
+    const std::uint64_t length = from.length.load(std::memory_order_relaxed);
+    const std::uint64_t access = from.access.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return from.handle.load(std::memory_order_relaxed) == handle && access >> 2 == tag &&
+           (access & enables) == enables && address >= base && size <= length && address - base <= length - size;
+  }
+
+ private:
+  std::byte* payload_ = nullptr;
+};
+
+}  // namespace viaduct::vipl

@@ -1,0 +1,212 @@
+// A virtual interface: two work queues, a state, and while it is connected a channel to its peer.
+//
+// The thread that calls in does the work: it sends what is waiting, as far as there is room, and receives what has come
+// into the descriptors posted for it. Files: vipl_vi.cpp (creating, states), vipl_queues.cpp (posting and taking back),
+// vipl_send.cpp (out), vipl_receive.cpp (in), vipl_rdma.cpp (remote memory), vipl_connect.cpp (connecting).
+//
+// Locks: `lock` guards everything here but receiving from a channel that is in the adapter's ready queue (`attended`),
+// which needs the adapter's leadership as well. Leadership is taken first, or tried.
+#pragma once
+
+#include <viaduct/vipl.h>
+#include <viaduct/via.hpp>
+
+#include <deque>
+#include <memory>
+#include <span>
+
+#include "via/spin_lock.hpp"
+#include "via/vipl_effects.hpp"
+#include "via/vipl_memory.hpp"
+#include "via/vipl_message.hpp"
+#include "via/vipl_remote.hpp"
+#include "via/vipl_work_queue.hpp"
+
+namespace viaduct::vipl {
+
+class Nic;
+class PeerRequest;
+
+// What the other VI said about itself when they connected.
+struct PeerVi {
+  VIP_VI_ATTRIBUTES attributes{};
+  std::uint64_t tag = 0;
+  std::uint32_t slot = 0;  // of its words in its adapter's table
+};
+
+class Vi {
+ public:
+  Vi(std::shared_ptr<Nic> nic, const VIP_VI_ATTRIBUTES& attributes, std::uint64_t tag, std::uint32_t slot);
+  ~Vi();
+
+  Nic& nic() const { return *nic_; }
+  std::shared_ptr<Nic> nic_owner() const { return nic_; }
+  VIP_VI_HANDLE handle = nullptr;
+
+  via::SpinLock lock;
+
+  // ---- all of the following under the lock
+
+  WorkQueue& queue(bool receive) { return receive ? receive_ : send_; }
+  VIP_VI_STATE state() const { return state_; }
+  void set_state(VIP_VI_STATE state) { state_ = state; }
+  const VIP_VI_ATTRIBUTES& attributes() const { return attributes_; }
+  void set_attributes(const VIP_VI_ATTRIBUTES& attributes, std::uint64_t tag) { attributes_ = attributes, tag_ = tag; }
+  std::uint64_t tag() const { return tag_; }
+  std::uint32_t slot() const { return slot_; }
+
+  void unlock_and_deliver(Effects& effects);
+  VIP_RETURN post(bool receive, VIP_DESCRIPTOR* descriptor, VIP_MEM_HANDLE memory, Effects& effects);
+  // VIP_NOT_DONE: nothing has completed, after having looked.
+  VIP_RETURN take_completed(bool receive, VIP_DESCRIPTOR** descriptor, Effects& effects);
+
+  void connected(std::unique_ptr<via::Channel> channel, std::shared_ptr<RemoteNic> remote, const PeerVi& peer);
+  // The channel, to be destroyed; everything still posted is flushed.
+  std::unique_ptr<via::Channel> disconnected(Effects& effects);
+  via::Channel* channel() const { return channel_.get(); }
+  const std::shared_ptr<RemoteNic>& remote() const { return remote_; }
+  const PeerVi& peer() const { return peer_; }
+
+  // By whoever has leadership if attended: receives what is there, at most kMostPerVisit fragments. True: there is
+  // more.
+  bool visit(Effects& effects);
+  // The same by anybody, if nobody else leads.
+  void look_for_news(Effects& effects) {
+    if (blocked) (void)run_sends(effects);
+    (void)may_receive_and(effects, false);
+  }
+  // Goes on with what waits for room. True: nothing waits for room any more.
+  bool run_sends(Effects& effects);
+  // The peer tells us with a message when there is room; sends once more after having said so.
+  void ask_for_room(Effects& effects);
+
+  bool attended = false;         // changed under leadership too
+  bool wants_attention = false;  // somebody waits on this VI by sleeping: attend to it once it is connected
+  bool leftover = false;         // in the adapter's list; under leadership
+  bool blocked = false;          // in the adapter's list of those that wait for room
+
+  std::unique_ptr<PeerRequest> peer_request;  // VipConnectPeerRequest under way
+
+ private:
+  static constexpr int kMostPerVisit = 256;
+
+  bool reliable() const { return attributes_.ReliabilityLevel != VIP_SERVICE_UNRELIABLE; }
+  bool acknowledged() const { return attributes_.ReliabilityLevel == VIP_SERVICE_RELIABLE_RECEPTION; }
+
+  // vipl_queues.cpp
+  std::uint32_t check(WorkItem& item, bool receive) const;
+  bool descriptor_is_there(const WorkItem& item) const;
+  bool still_allowed(WorkItem& item, bool receive) const {
+    return item.version == registrations_.version() || still_allowed_now(item, receive);
+  }
+  bool still_allowed_now(WorkItem& item, bool receive) const;
+  void finish(WorkItem& item, std::uint32_t status);
+  void complete(bool receive, Effects& effects);
+  void flush(bool receive, Effects& effects);
+  bool may_receive_and(Effects& effects, bool receive_queue);
+
+  // vipl_errors.cpp
+  enum class Tell { nothing, reason, our_descriptor };  // the peer; the last: a receive descriptor of ours is to blame
+  void fail(VIP_ERROR_CODE code, Effects& effects, Tell tell, VIP_DESCRIPTOR* descriptor = nullptr,
+            std::uint32_t operation = 0);
+  void lost(VIP_ERROR_CODE code, Effects& effects);  // the peer is gone, or talks nonsense
+  void report(VIP_ERROR_CODE code, Effects& effects, VIP_DESCRIPTOR* descriptor, std::uint32_t operation) const;
+
+  // vipl_send.cpp
+  enum class Pushed { all, full, lost };
+  struct Body {
+    const VIP_DATA_SEGMENT* segments = nullptr;
+    std::size_t count = 0;
+    std::size_t length = 0;
+  };
+  Pushed push_message(std::uint32_t word, std::span<const std::byte> header, const Body& body);
+  Pushed push_control(std::uint32_t kind, std::span<const std::byte> header);
+  bool run_all_sends(Effects& effects);
+  Pushed push_between_messages();
+  Pushed push_item(WorkItem& item, Effects& effects);
+  Pushed push_send(WorkItem& item);
+  bool push_plain_send(const WorkItem& item);
+  void sent(WorkItem& item);
+  void set_blocked(bool now);
+
+  // vipl_rdma.cpp
+  Pushed rdma(WorkItem& item, Effects& effects);
+  Pushed push_rdma_done(WorkItem& item);
+  Pushed push_write(WorkItem& item);
+  Pushed push_read(WorkItem& item);
+  Pushed push_reply();
+  bool remote_allows(const WorkItem& item, Registration& registration) const;
+  void rdma_refused(WorkItem& item, Effects& effects);
+  void rdma_failed(WorkItem& item, Effects& effects);
+  bool start_write(const via::Fragment& fragment, std::size_t& header);
+  bool start_read(const via::Fragment& fragment, Effects& effects);
+  bool start_reply(const via::Fragment& fragment, std::size_t& header);
+  bool own_memory_allows(std::uint32_t memory, std::uint64_t address, std::uint64_t length, Enable enable) const;
+  void place_write(std::span<const std::byte> bytes, Effects& effects);
+  void place_reply(std::span<const std::byte> bytes, Effects& effects);
+  WorkItem* oldest_read();
+
+  // vipl_receive.cpp. False: the peer talks nonsense, or the connection failed.
+  enum class Enough { everything, one_receive, one_send };
+  bool receive_some(Enough enough, Effects& effects);
+  bool handle_fragment(const via::Fragment& fragment, Effects& effects);
+  bool start_message(const via::Fragment& fragment, Effects& effects);
+  bool whole_send(const via::Fragment& fragment, Effects& effects);
+  bool start_long_send(const via::Fragment& fragment, std::size_t& header, Effects& effects);
+  bool rdma_done(const via::Fragment& fragment, Effects& effects);
+  bool placed(const via::Fragment& fragment, Effects& effects);
+  bool told_broken(const via::Fragment& fragment, Effects& effects);
+  bool more_of_message(std::span<const std::byte> bytes, bool last, Effects& effects);
+  void end_of_message(Effects& effects);
+  bool find_receive(std::size_t length, Effects& effects);
+  void receive_cannot_take(std::uint32_t status, Effects& effects);
+  void place_long_send(std::span<const std::byte> bytes, Effects& effects);
+  void finish_receive(std::uint32_t operation, std::uint32_t word, std::uint32_t data, std::uint32_t length,
+                      Effects& effects);
+  static void place(const WorkItem& item, std::size_t offset, std::span<const std::byte> bytes);
+  static void place_small(const WorkItem& item, std::span<const std::byte> bytes);
+  void tell_of_room();
+
+  const std::shared_ptr<Nic> nic_;
+  Registrations& registrations_;  // the adapter's
+  VIP_VI_STATE state_ = VIP_STATE_IDLE;
+  VIP_VI_ATTRIBUTES attributes_;
+  std::uint64_t tag_;
+  const std::uint32_t slot_;
+
+  WorkQueue send_;
+  WorkQueue receive_;
+
+  std::unique_ptr<via::Channel> channel_;
+  std::shared_ptr<RemoteNic> remote_;
+  PeerVi peer_;
+
+  // The message going out, if it did not all fit.
+  enum class Owner { nobody, item, reply };
+  struct {
+    Owner owner = Owner::nobody;
+    bool begun = false;
+    std::size_t sent = 0;
+  } out_;
+
+  // The message coming in, if it has not all come.
+  struct {
+    std::uint32_t word = 0;    // 0: none
+    bool has_receive = false;  // else what comes is dropped
+    std::uint32_t length = 0;
+    std::uint32_t have = 0;
+    std::uint32_t immediate = 0;
+    std::uint32_t handle = 0;
+    std::uint64_t address = 0;
+  } in_;
+
+  std::uint32_t send_looks_ = 0;
+  std::uint64_t messages_sent_ = 0;  // that the peer acknowledges
+  std::uint64_t messages_acknowledged_ = 0;
+  std::uint64_t messages_placed_ = 0;  // of the peer's
+  std::uint64_t placed_told_ = 0;
+  std::uint32_t reads_under_way_ = 0;  // by message
+  std::deque<ReadHeader> replies_;     // reads of the peer that we are to answer
+};
+
+}  // namespace viaduct::vipl

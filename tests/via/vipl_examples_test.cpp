@@ -1,0 +1,101 @@
+// The examples do what their heads say.
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+#include "base/child.hpp"
+#include "base/fd.hpp"
+
+namespace viaduct {
+namespace {
+
+using testing::Child;
+using testing::HangGuard;
+using ::testing::MatchesRegex;
+
+// A program with its standard input and output in our hands.
+class Program {
+ public:
+  explicit Program(std::vector<std::string> words)
+      : in_(std::move(*make_pipe())), out_(std::move(*make_pipe())), child_([&] {
+          ::dup2(in_.first.get(), 0);
+          ::dup2(out_.second.get(), 1);
+          std::vector<char*> arguments;
+          for (std::string& word : words) arguments.push_back(word.data());
+          arguments.push_back(nullptr);
+          ::execv(arguments[0], arguments.data());
+          return 127;
+        }) {
+    out_.second.reset();
+    in_.first.reset();
+  }
+  void say(const std::string& line) {
+    EXPECT_EQ(::write(in_.second.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  }
+  std::string hear() {  // a line, or what comes before the end
+    std::string line;
+    for (char c; ::read(out_.first.get(), &c, 1) == 1 && c != '\n';) line += c;
+    return line;
+  }
+  int finish() {
+    in_.second.reset();
+    return child_.wait();
+  }
+  void signal(int number) { ::kill(child_.pid(), number); }
+
+ private:
+  FdPair in_, out_;
+  Child child_;
+};
+
+std::string own_name(const char* what) {
+  return what + std::to_string(::getpid());
+}
+
+TEST(Examples, PingPong) {
+  HangGuard guard;
+  for (const char* const bytes : {"4", "0", "65536"}) {
+    Program server({EXAMPLE_PINGPONG, "server", own_name("pingpong")});
+    Program client({EXAMPLE_PINGPONG, "client", own_name("pingpong"), bytes, "200"});
+    EXPECT_THAT(client.hear(), MatchesRegex(std::string(bytes) + " bytes: [0-9]+\\.[0-9]+ us one way"));
+    EXPECT_EQ(client.finish(), 0);
+    EXPECT_EQ(server.finish(), 0) << "it ends when its client has gone";
+  }
+}
+
+TEST(Examples, AStoppedServerIsReadAllTheSame) {
+  HangGuard guard;
+  Program server({EXAMPLE_RDMA_KV, "server", own_name("kv"), "stone=arch", "river=Gard", "height=49 m"});
+  ASSERT_EQ(server.hear(), "serving");
+  Program client({EXAMPLE_RDMA_KV, "client", own_name("kv")});
+  client.say("river\n");
+  EXPECT_EQ(client.hear(), "river=Gard");
+  server.signal(SIGSTOP);
+  client.say("stone\nheight\ncolour\n");
+  EXPECT_EQ(client.hear(), "stone=arch") << "nobody is there to answer: it was read";
+  EXPECT_EQ(client.hear(), "height=49 m");
+  EXPECT_EQ(client.hear(), "colour is not there");
+  server.signal(SIGCONT);
+  EXPECT_EQ(client.finish(), 0);
+}
+
+TEST(Examples, TheTableServesManyClientsInTurn) {
+  HangGuard guard;
+  Program server({EXAMPLE_RDMA_KV, "server", own_name("kvs"), "a=1"});
+  ASSERT_EQ(server.hear(), "serving");
+  for (int i = 0; i < 70; ++i) {  // more than it serves at once
+    Program client({EXAMPLE_RDMA_KV, "client", own_name("kvs")});
+    client.say("a\n");
+    ASSERT_EQ(client.hear(), "a=1") << i;
+    ASSERT_EQ(client.finish(), 0);
+  }
+}
+
+TEST(Examples, SayHowTheyAreUsed) {
+  Program pingpong({EXAMPLE_PINGPONG, "nonsense"}), kv({EXAMPLE_RDMA_KV});
+  EXPECT_EQ(pingpong.finish(), 2);
+  EXPECT_EQ(kv.finish(), 2);
+}
+
+}  // namespace
+}  // namespace viaduct

@@ -1,0 +1,170 @@
+// A peer that says what no VIPL would: the worst is that its own connection breaks.
+#include <thread>
+
+#include "base/random.hpp"
+#include "via/vipl_stranger.hpp"
+
+namespace viaduct::vipl::testing {
+namespace {
+
+class ViplHostile : public ::testing::TestWithParam<VIP_RELIABILITY_LEVEL> {
+ protected:
+  // A VI of this program, connected to a stranger.
+  void meet() {
+    vi_ =
+        program_.make_vi({.level = GetParam(), .rdma_write = true, .rdma_read = GetParam() != VIP_SERVICE_UNRELIABLE});
+    for (std::size_t i = 0; i < 4; ++i) ASSERT_EQ(program_.post_receive(vi_, i, 1000 * i, 1000), VIP_SUCCESS);
+    const std::string name = own_name("hostile") + std::to_string(++number_);
+    std::thread connecting([&] { EXPECT_TRUE(stranger_->connect(program_, name)); });
+    EXPECT_EQ(program_.serve(name, vi_), VIP_SUCCESS);
+    connecting.join();
+  }
+  void expect_broken(const char* what) {
+    EXPECT_EQ(program_.state(vi_), VIP_STATE_ERROR) << what;
+    EXPECT_TRUE(errors_.has(VIP_ERROR_CONN_LOST)) << what;
+    for (std::size_t i = 0; i < 4; ++i) (void)received(vi_, VIP_DESCRIPTOR_ERROR);
+    errors_.errors.clear();
+    EXPECT_EQ(VipDisconnect(vi_), VIP_SUCCESS);
+    EXPECT_EQ(VipDestroyVi(vi_), VIP_SUCCESS);
+    program_.forget(vi_);
+    stranger_ = std::make_unique<Stranger>(GetParam());
+  }
+  void SetUp() override { errors_.listen(program_.nic); }
+
+  HangGuard guard_;
+  Program program_;
+  ErrorLog errors_;
+  std::unique_ptr<Stranger> stranger_ = std::make_unique<Stranger>(GetParam());
+  VIP_VI_HANDLE vi_ = nullptr;
+  int number_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(AtEveryLevel, ViplHostile,
+                         ::testing::Values(VIP_SERVICE_UNRELIABLE, VIP_SERVICE_RELIABLE_DELIVERY,
+                                           VIP_SERVICE_RELIABLE_RECEPTION),
+                         [](const auto& level) { return "Level" + std::to_string(level.param); });
+
+TEST_P(ViplHostile, MessagesThatMakeNoSense) {
+  struct Nonsense {
+    const char* what;
+    void (*say)(Stranger&);
+  };
+  const std::vector<std::byte> some(16);
+  const Nonsense all[] = {
+      {"no kind", [](Stranger& s) { s.say(0, std::vector<std::byte>(16)); }},
+      {"an unknown kind", [](Stranger& s) { s.say(77, std::vector<std::byte>(16)); }},
+      {"unknown bits", [](Stranger& s) { s.say(kSend | 0x10000, std::vector<std::byte>(16)); }},
+      {"a send in two fragments", [](Stranger& s) { s.say(kSend, std::vector<std::byte>(16), true); }},
+      {"immediate data that is not there",
+       [](Stranger& s) { s.say(kSend | kWithImmediate, std::vector<std::byte>(2)); }},
+      {"half a header", [](Stranger& s) { s.say(kLongSend, std::vector<std::byte>(3), true); }},
+      {"a long send longer than any",
+       [](Stranger& s) {
+         s.say(kLongSend, LongHeader{~0u, 0}, 100, true);
+       }},
+      {"more bytes than said",
+       [](Stranger& s) {
+         s.say(kLongSend, LongHeader{100, 0}, 101, true);
+       }},
+      {"fewer bytes than said",
+       [](Stranger& s) {
+         s.say(kLongSend, LongHeader{100, 0}, 50, false);
+       }},
+      {"a message within a message",
+       [](Stranger& s) {
+         s.say(kLongSend, LongHeader{100, 0}, 50, true);
+         s.say(kSend, std::vector<std::byte>(16));
+       }},
+      {"fragments of nothing",
+       [](Stranger& s) {
+         s.say(kLongSend, LongHeader{100, 0}, 50, true);
+         s.say(kLongSend, std::vector<std::byte>(), true);
+       }},
+      {"a reply nobody asked for",
+       [](Stranger& s) {
+         s.say(kReadReply, ReplyHeader{8, 0}, 8);
+       }},
+      {"an acknowledgement of what was not sent", [](Stranger& s) { s.say(kPlaced, PlacedHeader{5}); }},
+      {"an error that does not exist",
+       [](Stranger& s) {
+         s.say(kBroken, BrokenHeader{99, 0});
+       }},
+      {"a read of more than a transfer",
+       [](Stranger& s) {
+         s.say(kRead, ReadHeader{0, 1, ~0u});
+       }},
+      {"half an RDMA header", [](Stranger& s) { s.say(kWrite, std::vector<std::byte>(10)); }},
+      {"hanging up", [](Stranger& s) { s.hang_up(); }},
+  };
+  for (const Nonsense& nonsense : all) {
+    meet();
+    nonsense.say(*stranger_);
+    expect_broken(nonsense.what);
+  }
+}
+
+// Written by message into memory that is not offered: refused by the library whose memory it is.
+TEST_P(ViplHostile, RdmaByMessageIsCheckedHere) {
+  const auto address = reinterpret_cast<std::uint64_t>(program_.data());
+  struct Attempt {
+    std::uint64_t address;
+    VIP_MEM_HANDLE handle;
+    std::uint32_t length;
+  };
+  for (const Attempt& attempt : {Attempt{address, program_.handle + 1, 8}, Attempt{8, program_.handle, 8},
+                                 Attempt{address + (1 << 20) + 4096 - 4, program_.handle, 8},
+                                 Attempt{~std::uint64_t{0} - 3, program_.handle, 8}}) {
+    for (const bool write : {true, false}) {
+      if (!write && GetParam() == VIP_SERVICE_UNRELIABLE) continue;
+      meet();
+      write ? stranger_->say(kWrite, WriteHeader{attempt.address, attempt.handle, attempt.length, 0, 0}, 8)
+            : stranger_->say(kRead, ReadHeader{attempt.address, attempt.handle, attempt.length});
+      EXPECT_EQ(program_.state(vi_), VIP_STATE_ERROR);
+      EXPECT_TRUE(errors_.has(write ? VIP_ERROR_RDMAW_PROT : VIP_ERROR_RDMAR_PROT));
+      errors_.errors.clear();
+      EXPECT_EQ(VipDisconnect(vi_), VIP_SUCCESS);
+      stranger_ = std::make_unique<Stranger>(GetParam());
+    }
+  }
+}
+
+TEST_P(ViplHostile, MoreReadsThanAgreed) {
+  meet();
+  if (GetParam() == VIP_SERVICE_UNRELIABLE) return;
+  // Nobody takes the replies: they pile up until it is too much.
+  const ReadHeader header{reinterpret_cast<std::uint64_t>(program_.data()), program_.handle, 60'000};
+  for (std::uint32_t i = 0; i <= 3 * kMostReadsUnderWay && program_.state(vi_) == VIP_STATE_CONNECTED; ++i)
+    (void)stranger_->say(kRead, header);
+  expect_broken("too many reads");
+}
+
+// Anything at all, many times over: this process survives and the adapter goes on.
+TEST_P(ViplHostile, RandomMessages) {
+  Random random(GetParam());
+  for (int round = 0; round < 60; ++round) {
+    meet();
+    for (int i = 0; i < 50; ++i) {
+      std::vector<std::byte> bytes(random.below(random.chance(0.2) ? 3000 : 60));
+      for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.chance(0.5) ? 0 : random.below(256));
+      const auto word =
+          static_cast<std::uint32_t>(random.chance(0.9) ? random.below(12) | (random.below(2) << 8) : random());
+      (void)stranger_->say(word, std::move(bytes), random.chance(0.3));
+      VIP_DESCRIPTOR* descriptor = nullptr;
+      (void)VipRecvDone(vi_, &descriptor);
+      if (descriptor != nullptr && (descriptor->CS.Status & VIP_STATUS_ERROR_MASK) == 0)
+        (void)program_.post_receive(vi_, descriptor);
+    }
+    (void)VipDisconnect(vi_);
+    (void)VipDestroyVi(vi_);
+    program_.forget(vi_);
+    stranger_ = std::make_unique<Stranger>(GetParam());
+  }
+  const VIP_VI_HANDLE a = program_.make_vi(), b = program_.make_vi();
+  connect_here(program_, a, b);
+  ASSERT_EQ(program_.post_receive(b, 0, 0, 8), VIP_SUCCESS);
+  ASSERT_EQ(program_.post_send(a, 1, 0, 8), VIP_SUCCESS);
+  EXPECT_EQ(received(b), program_.descriptor(0));
+}
+
+}  // namespace
+}  // namespace viaduct::vipl::testing
