@@ -1,0 +1,321 @@
+// send, recv and their kin.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "sockets/export.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
+#include "sockets/rendezvous.hpp"
+#include "sockets/rights.hpp"
+#include "sockets/table.hpp"
+#include "sockets/transfer.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+using kernel::libc;
+
+// The kernel's own call for a connection that is not attached; `ring` when it turns out to be, or has just become so.
+template <class Call, class Ring>
+ssize_t receiving(Connection& connection, int fd, Call&& call, Ring&& ring) {
+  const Life life = connection.life.load(std::memory_order_acquire);
+  if (life == Life::attached) [[likely]]
+    return ring();
+  if (life == Life::plain) return call();
+  connection.raw_receivers.fetch_add(1, std::memory_order_seq_cst);
+  if (connection.attached()) {
+    connection.raw_receivers.fetch_sub(1);
+    return ring();
+  }
+  const ssize_t got = call();
+  connection.raw_receivers.fetch_sub(1);
+  if (got > 0) count_operation(connection, fd);
+  return got;
+}
+
+template <class Call, class Ring>
+ssize_t sending(Connection& connection, int fd, Call&& call, Ring&& ring) {
+  Life life = connection.life.load(std::memory_order_acquire);
+  if (life == Life::attached) [[likely]]
+    return ring();
+  if (life == Life::plain) return call();
+  count_operation(connection, fd);
+  if (connection.attached()) return ring();
+  connection.raw_senders.fetch_add(1, std::memory_order_seq_cst);
+  if (connection.attached()) {
+    connection.raw_senders.fetch_sub(1);
+    return ring();
+  }
+  const ssize_t sent = call();
+  connection.raw_senders.fetch_sub(1);
+  return sent;
+}
+
+constexpr int kNotOfTheStream = MSG_OOB | MSG_ERRQUEUE;  // the kernel has it, whatever is in the ring
+
+ssize_t receive_one(Connection& connection, int fd, void* buffer, std::size_t size, int flags) {
+  if ((flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && connection.low_water.load(std::memory_order_relaxed) == 1)
+    if (const std::size_t got = quick_receive(connection, buffer, size); got != 0) return static_cast<ssize_t>(got);
+  if ((flags & kNotOfTheStream) != 0) [[unlikely]]
+    return libc().recv(fd, buffer, size, flags);
+  const iovec piece{buffer, size};
+  return stream_receive(connection, fd, &piece, 1, flags);
+}
+
+ssize_t send_one(Connection& connection, int fd, const void* buffer, std::size_t size, int flags) {
+  if ((flags & MSG_OOB) == 0 && quick_send(connection, fd, buffer, size)) [[likely]]
+    return static_cast<ssize_t>(size);
+  const iovec piece{const_cast<void*>(buffer), size};
+  return stream_send(connection, fd, &piece, 1, flags);
+}
+
+ssize_t receive_message(Connection& connection, int fd, msghdr& message, int flags) {
+  if ((flags & kNotOfTheStream) != 0) return libc().recvmsg(fd, &message, flags);
+  const ssize_t got = stream_receive(connection, fd, message.msg_iov, message.msg_iovlen, flags);
+  if (got < 0) return got;
+  if (message.msg_name != nullptr) message.msg_namelen = 0;
+  message.msg_controllen = 0;
+  message.msg_flags = 0;
+  return got;
+}
+
+// recv() of no bytes waits for some, unlike read().
+ssize_t receive_nothing(Connection& connection, int fd, int flags) {
+  char byte;
+  const ssize_t there = receive_one(connection, fd, &byte, 1, (flags & (MSG_DONTWAIT | kNotOfTheStream)) | MSG_PEEK);
+  return there < 0 ? -1 : 0;
+}
+
+bool is_pipe(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
+// Looked at, written to the pipe, and only then taken: a pipe that takes less loses nothing.
+ssize_t splice_out(Connection& connection, int in, int pipe, std::size_t size, unsigned flags) {
+  char buffer[4096];  // what a pipe with room at all takes without blocking
+  const ssize_t there = receive_one(connection, in, buffer, std::min(size, sizeof buffer), MSG_PEEK);
+  if (there <= 0) return there;
+  pollfd room{pipe, POLLOUT, 0};
+  if ((flags & SPLICE_F_NONBLOCK) != 0 && libc().poll(&room, 1, 0) == 0) return errno = EAGAIN, -1;
+  const ssize_t moved = libc().write(pipe, buffer, static_cast<std::size_t>(there));
+  if (moved > 0) receive_one(connection, in, buffer, static_cast<std::size_t>(moved), MSG_TRUNC);
+  return moved;
+}
+
+bool bad_count(std::size_t count) {
+  return count > 1024;  // IOV_MAX: the kernel has the right answer
+}
+bool bad_count(int count) {
+  return count < 0 || count > 1024;  // IOV_MAX: the kernel has the right answer
+}
+
+}  // namespace
+
+extern "C" {
+
+VIADUCT_EXPORT ssize_t recv(int fd, void* buffer, size_t size, int flags) {
+  Connection* const connection = find_connection(fd);
+  const auto call = [&] { return libc().recv(fd, buffer, size, flags); };
+  if (connection == nullptr) return call();
+  return receiving(*connection, fd, call, [&] {
+    if (size == 0) [[unlikely]]
+      return receive_nothing(*connection, fd, flags);
+    return receive_one(*connection, fd, buffer, size, flags);
+  });
+}
+
+VIADUCT_EXPORT ssize_t read(int fd, void* buffer, size_t size) {
+  Connection* const connection = find_connection(fd);
+  const auto call = [&] { return libc().read(fd, buffer, size); };
+  if (connection == nullptr) return call();
+  return receiving(*connection, fd, call, [&] { return receive_one(*connection, fd, buffer, size, 0); });
+}
+
+VIADUCT_EXPORT ssize_t recvfrom(int fd, void* buffer, size_t size, int flags, sockaddr* from, socklen_t* length) {
+  Connection* const connection = find_connection(fd);
+  const auto call = [&] { return libc().recvfrom(fd, buffer, size, flags, from, length); };
+  if (connection == nullptr) return call();
+  return receiving(*connection, fd, call, [&] {
+    const ssize_t got =
+        size != 0 ? receive_one(*connection, fd, buffer, size, flags) : receive_nothing(*connection, fd, flags);
+    if (got >= 0 && from != nullptr && length != nullptr) *length = 0;  // a stream names no sender
+    return got;
+  });
+}
+
+VIADUCT_EXPORT ssize_t readv(int fd, const iovec* pieces, int count) {
+  Connection* const connection = find_connection(fd);
+  const auto call = [&] { return libc().readv(fd, pieces, count); };
+  if (connection == nullptr || bad_count(count)) return call();
+  return receiving(*connection, fd, call,
+                   [&] { return stream_receive(*connection, fd, pieces, static_cast<std::size_t>(count), 0); });
+}
+
+VIADUCT_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  Connection* const connection = find_connection(fd);
+  const auto call = [&] { return libc().recvmsg(fd, message, flags); };
+  if (connection == nullptr || bad_count(message->msg_iovlen)) return call();
+  return receiving(*connection, fd, call, [&] { return receive_message(*connection, fd, *message, flags); });
+}
+
+// Messages of a stream are what each buffer takes; after the first nothing is waited for.
+VIADUCT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
+  Connection* const connection = find_connection(fd);
+  if (connection == nullptr) return libc().recvmmsg(fd, messages, count, flags, timeout);
+  if (!connection->attached()) {
+    const auto call = [&] { return libc().recvmmsg(fd, messages, count, flags, timeout); };
+    return static_cast<int>(
+        receiving(*connection, fd, call, [&] { return recvmmsg(fd, messages, count, flags, timeout); }));
+  }
+  unsigned done = 0;
+  for (; done < count; ++done) {
+    const bool may_wait = done == 0 || (flags & MSG_WAITFORONE) == 0;
+    const ssize_t got = receive_message(*connection, fd, messages[done].msg_hdr,
+                                        (flags & ~MSG_WAITFORONE) | (may_wait ? 0 : MSG_DONTWAIT));
+    if (got < 0) break;
+    messages[done].msg_len = static_cast<unsigned>(got);
+  }
+  return done == 0 && count != 0 ? -1 : static_cast<int>(done);
+}
+
+VIADUCT_EXPORT ssize_t send(int fd, const void* buffer, size_t size, int flags) {
+  Connection* const connection = find_connection(fd);
+  const auto call = [&] { return libc().send(fd, buffer, size, flags); };
+  if (connection == nullptr) return call();
+  return sending(*connection, fd, call, [&] { return send_one(*connection, fd, buffer, size, flags); });
+}
+
+VIADUCT_EXPORT ssize_t write(int fd, const void* buffer, size_t size) {
+  Connection* const connection = find_connection(fd);
+  const auto call = [&] { return libc().write(fd, buffer, size); };
+  if (connection == nullptr) return call();
+  return sending(*connection, fd, call, [&] { return send_one(*connection, fd, buffer, size, 0); });
+}
+
+VIADUCT_EXPORT ssize_t sendto(int fd, const void* buffer, size_t size, int flags, const sockaddr* to,
+                              socklen_t length) {
+  Connection* const connection = find_connection(fd);
+  const auto call = [&] { return libc().sendto(fd, buffer, size, flags, to, length); };
+  if (connection == nullptr) return call();
+  return sending(*connection, fd, call, [&] { return send_one(*connection, fd, buffer, size, flags); });
+}
+
+VIADUCT_EXPORT ssize_t writev(int fd, const iovec* pieces, int count) {
+  Connection* const connection = find_connection(fd);
+  const auto call = [&] { return libc().writev(fd, pieces, count); };
+  if (connection == nullptr || bad_count(count)) return call();
+  return sending(*connection, fd, call,
+                 [&] { return stream_send(*connection, fd, pieces, static_cast<std::size_t>(count), 0); });
+}
+
+VIADUCT_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  Connection* const connection = find_connection(fd);
+  const auto call = [&] { return libc().sendmsg(fd, message, flags); };
+  if (connection == nullptr) {
+    release_passed(message);
+    return call();
+  }
+  if (bad_count(message->msg_iovlen)) return call();
+  return sending(*connection, fd, call,
+                 [&] { return stream_send(*connection, fd, message->msg_iov, message->msg_iovlen, flags); });
+}
+
+VIADUCT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
+  Connection* const connection = find_connection(fd);
+  const auto call = [&] { return libc().sendmmsg(fd, messages, count, flags); };
+  if (connection == nullptr) {
+    for (unsigned i = 0; i < count; ++i) release_passed(&messages[i].msg_hdr);
+    return call();
+  }
+  if (!connection->attached())
+    return static_cast<int>(sending(*connection, fd, call, [&] { return sendmmsg(fd, messages, count, flags); }));
+  unsigned done = 0;
+  for (; done < count; ++done) {
+    const msghdr& message = messages[done].msg_hdr;
+    const ssize_t sent = stream_send(*connection, fd, message.msg_iov, message.msg_iovlen, flags);
+    if (sent < 0) break;
+    messages[done].msg_len = static_cast<unsigned>(sent);
+  }
+  return done == 0 && count != 0 ? -1 : static_cast<int>(done);
+}
+
+// A file into the ring, piece by piece; the file's position moves by what was really sent.
+VIADUCT_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
+  Connection* const connection = find_connection(out);
+  if (connection == nullptr) return libc().sendfile(out, in, offset, count);
+  return sending(
+      *connection, out, [&] { return libc().sendfile(out, in, offset, count); },
+      [&]() -> ssize_t {
+        char buffer[16 << 10];
+        off_t at = offset != nullptr ? *offset : ::lseek(in, 0, SEEK_CUR);
+        if (at < 0) return -1;
+        std::size_t total = 0;
+        while (total < count) {
+          const ssize_t got = ::pread(in, buffer, std::min(count - total, sizeof buffer), at);
+          if (got <= 0) {
+            if (got < 0 && total == 0) return -1;
+            break;
+          }
+          const ssize_t sent = send_one(*connection, out, buffer, static_cast<std::size_t>(got), 0);
+          if (sent < 0 && total == 0) return -1;
+          if (sent <= 0) break;
+          at += sent;
+          total += static_cast<std::size_t>(sent);
+          if (sent < got) break;
+        }
+        if (offset != nullptr)
+          *offset = at;
+        else
+          ::lseek(in, at, SEEK_SET);
+        return static_cast<ssize_t>(total);
+      });
+}
+
+VIADUCT_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
+  return sendfile(out, in, offset, count);
+}
+
+// Into a connection pages would go past the ring: sending goes back to the kernel first. Out of one bytes are copied.
+VIADUCT_EXPORT ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t size, unsigned flags) {
+  if (Connection* const to = find_connection(out); to != nullptr && to->life.load() != Life::plain) {
+    if (to->attached())
+      hand_back_sending(*to, out, Why::handed_back);
+    else
+      make_plain(*to, out, Why::handed_back);
+  }
+  Connection* const from = find_connection(in);
+  if (from != nullptr && from->attached() && is_pipe(out)) return splice_out(*from, in, out, size, flags);
+  if (from != nullptr && from->life.load() != Life::plain) make_plain(*from, in, Why::handed_back);
+  return libc().splice(in, in_offset, out, out_offset, size, flags);
+}
+
+// ---- what _FORTIFY_SOURCE makes of them; __chk_fail does not return
+
+[[noreturn]] void __chk_fail(void);
+
+VIADUCT_EXPORT ssize_t __read_chk(int fd, void* buffer, size_t size, size_t room) {
+  if (size > room) __chk_fail();
+  return read(fd, buffer, size);
+}
+VIADUCT_EXPORT ssize_t __recv_chk(int fd, void* buffer, size_t size, size_t room, int flags) {
+  if (size > room) __chk_fail();
+  return recv(fd, buffer, size, flags);
+}
+VIADUCT_EXPORT ssize_t __recvfrom_chk(int fd, void* buffer, size_t size, size_t room, int flags, sockaddr* from,
+                                      socklen_t* length) {
+  if (size > room) __chk_fail();
+  return recvfrom(fd, buffer, size, flags, from, length);
+}
+
+}  // extern "C"
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,182 @@
+// How sockets and their descriptors come and go.
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+
+#include "sockets/epoll_set.hpp"
+#include "sockets/export.hpp"
+#include "sockets/internal_fd.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/table.hpp"
+#include "sockets/transfer.hpp"
+#include "sockets/wait.hpp"
+
+namespace viaduct::sockets {
+
+using kernel::libc;
+
+namespace {
+
+void duplicated(int from, int to) {
+  if (to < 0) return;
+  if (Connection* const connection = find_connection(from); connection != nullptr && !in_borrowed_memory())
+    adopt_duplicate(*connection, to);
+  else if (is_epoll_set(from) && !in_borrowed_memory())
+    duplicate_set(from, to);
+}
+
+// The number is about to be taken by something else, or closed.
+void forget(int fd) {
+  if ((find_connection(fd) == nullptr && !is_epoll_set(fd)) || in_borrowed_memory()) return;
+  let_go(fd, fd);
+  forget_set(fd);
+}
+
+// dup2 and dup3. What had the number is kept open until the kernel has answered: a refusal must change nothing, and a
+// connection is taken leave of on its own socket.
+template <class Call>
+int replace(int from, int to, Call&& call) {
+  if (in_borrowed_memory()) return call();
+  if (is_internal(to)) give_up_internal(to);
+  const bool known = find_connection(to) != nullptr;
+  const int kept = known ? libc().fcntl(to, F_DUPFD_CLOEXEC, 3) : -1;
+  const int copy = call();
+  const int error = errno;
+  if (copy >= 0) {
+    let_go(to, kept);
+    forget_set(to);
+    duplicated(from, to);
+  }
+  if (kept >= 0) libc().close(kept);
+  errno = error;
+  return copy;
+}
+
+// Everything in the range but what is ours.
+int close_all_but_internal(unsigned first, unsigned last) {
+  if (in_borrowed_memory()) return libc().close_range(first, last, 0);
+  const unsigned known = std::min<unsigned>(last, FdMap<Connection>::kMost - 1);
+  connections.each([&](int fd, Connection*) {
+    if (static_cast<unsigned>(fd) >= first && static_cast<unsigned>(fd) <= last) let_go(fd, fd);
+  });
+  forget_sets_in(first, last);
+  int result = 0;
+  unsigned from = first;
+  for_each_internal([&](int fd) {
+    const auto number = static_cast<unsigned>(fd);
+    if (number < first || number > known) return;
+    if (number > from) result |= libc().close_range(from, number - 1, 0);
+    from = number + 1;
+  });
+  if (from <= last) result |= libc().close_range(from, last, 0);
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+VIADUCT_EXPORT int socket(int domain, int type, int protocol) {
+  const int fd = libc().socket(domain, type, protocol);
+  constexpr int kFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+  if (fd >= 0 && (domain == AF_INET || domain == AF_INET6) && (type & ~kFlags) == SOCK_STREAM &&
+      (protocol == 0 || protocol == IPPROTO_TCP))
+    adopt(fd, (type & SOCK_NONBLOCK) != 0);
+  return fd;
+}
+
+VIADUCT_EXPORT int listen(int fd, int backlog) {
+  const int result = libc().listen(fd, backlog);
+  if (Connection* const connection = find_connection(fd); connection != nullptr && result == 0)
+    make_plain(*connection, fd, Why::not_connected);
+  return result;
+}
+
+VIADUCT_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  const int accepted = libc().accept4(fd, address, length, flags);
+  if (accepted >= 0 && find_connection(fd) != nullptr) adopt(accepted, (flags & SOCK_NONBLOCK) != 0);
+  return accepted;
+}
+
+VIADUCT_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
+  const int accepted = libc().accept(fd, address, length);
+  if (accepted >= 0 && find_connection(fd) != nullptr) adopt(accepted, false);
+  return accepted;
+}
+
+// Taking a connection apart to use its socket again (AF_UNSPEC): it starts from the beginning.
+VIADUCT_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
+  Connection* const connection = find_connection(fd);
+  const bool again = connection != nullptr && connection->attached() && address != nullptr &&
+                     length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC;
+  if (!again) return libc().connect(fd, address, length);
+  const bool nonblocking = is_nonblocking(*connection, fd);
+  let_go(fd, fd);
+  const int result = libc().connect(fd, address, length);
+  adopt(fd, nonblocking);
+  return result;
+}
+
+VIADUCT_EXPORT int shutdown(int fd, int how) {
+  Connection* const connection = find_connection(fd);
+  if (connection == nullptr || !connection->attached() || how < SHUT_RD || how > SHUT_RDWR)
+    return libc().shutdown(fd, how);
+  End& own = connection->own();
+  if (how != SHUT_WR) connection->reads_no_more.store(true);
+  const StreamLock lock(
+      connection->outgoing().sending.lock);  // what is being sent is in the ring before the end is seen
+  if (how != SHUT_RD) own.finished.store(1);
+  // Both halves: TCP refuses what the peer sends from now on.
+  if (own.finished.load() != 0 && connection->reads_no_more.load()) {
+    own.closed.store(1);
+    wake_room_sleepers(connection->incoming().room);
+  }
+  return libc().shutdown(fd, how);
+}
+
+VIADUCT_EXPORT int close(int fd) {
+  if (is_internal(fd)) [[unlikely]] {
+    if (!in_borrowed_memory()) return errno = EBADF, -1;
+  } else {
+    forget(fd);
+  }
+  return libc().close(fd);
+}
+
+VIADUCT_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept {
+  if (flags == CLOSE_RANGE_UNSHARE && first <= last && !in_borrowed_memory()) {
+    if (::unshare(CLONE_FILES) != 0) return -1;
+    flags = 0;
+  }
+  if (flags != 0 || first > last) return libc().close_range(first, last, flags);
+  return close_all_but_internal(first, last);
+}
+
+VIADUCT_EXPORT void closefrom(int lowest) noexcept {
+  close_all_but_internal(static_cast<unsigned>(std::max(lowest, 0)), UINT_MAX);
+}
+
+VIADUCT_EXPORT int dup(int fd) noexcept {
+  const int copy = libc().dup(fd);
+  duplicated(fd, copy);
+  return copy;
+}
+
+VIADUCT_EXPORT int dup2(int from, int to) noexcept {
+  if (from == to || is_internal(from)) return libc().dup2(from, to);
+  return replace(from, to, [=] { return libc().dup2(from, to); });
+}
+
+VIADUCT_EXPORT int dup3(int from, int to, int flags) noexcept {
+  if (from == to || is_internal(from)) return libc().dup3(from, to, flags);
+  return replace(from, to, [=] { return libc().dup3(from, to, flags); });
+}
+
+}  // extern "C"
+
+}  // namespace viaduct::sockets

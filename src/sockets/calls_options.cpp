@@ -1,0 +1,166 @@
+// Options and flags: the kernel keeps them, this library looks on and answers for those it had to set otherwise.
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdarg>
+#include <cstring>
+
+#include "sockets/epoll_set.hpp"
+#include "sockets/export.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
+#include "sockets/table.hpp"
+#include "sockets/transfer.hpp"
+
+namespace viaduct::sockets {
+
+using kernel::libc;
+
+namespace {
+
+std::atomic<int>* kept_option(Connection& connection, int level, int option) {
+  if (level == IPPROTO_TCP && option == TCP_NODELAY) return &connection.nodelay;
+  if (level == IPPROTO_TCP && option == TCP_CORK) return &connection.cork;
+  if (level == SOL_SOCKET && option == SO_RCVLOWAT) return &connection.low_water;
+  return nullptr;
+}
+
+// What the kernel does with the bytes themselves, or tells of each arrival, it can do only where it carries them.
+void leave_to_kernel(int fd) {
+  const int kept = errno;
+  if (Connection* const connection = find_connection(fd);
+      connection != nullptr && connection->life.load() != Life::plain)
+    make_plain(*connection, fd, Why::kernel_feature);
+  errno = kept;
+}
+
+bool is_kernel_feature(int level, int option) {
+  if (level == IPPROTO_TCP) return option == TCP_ULP || option == TCP_REPAIR || option == TCP_INQ;
+  return level == SOL_SOCKET && (option == SO_ZEROCOPY || option == SO_TIMESTAMPING || option == SO_TIMESTAMPNS ||
+                                 option == SO_TIMESTAMP || option == SO_PEEK_OFF);
+}
+
+// Bytes in the peer's hands beyond what a receive buffer would hold by now: those that TCP would not have delivered.
+int undelivered(const Connection& connection) {
+  const std::size_t ready = Receiver(connection.memory, connection.out()).bytes_ready();
+  return static_cast<int>(ready > kBulkBytes / 2 ? ready - kBulkBytes / 2 : 0);
+}
+
+// Unread bytes on TCP that are data, and then what is in the ring.
+int unread(Connection& connection, int fd, int on_tcp) {
+  const ReceiveState& state = connection.incoming().receiving;
+  const StreamLock lock(connection.incoming().receiving.lock);
+  const std::uint32_t stage = follow_path(connection, fd);
+  if (stage == kReadTcp || stage == kReadBack) return on_tcp;
+  const auto rest = stage == kReadRest ? static_cast<std::size_t>(state.tcp_left.load()) : 0;
+  return static_cast<int>(
+      std::min<std::size_t>(rest + Receiver(connection.memory, connection.in()).bytes_ready(), INT32_MAX));
+}
+
+int duplicate(int fd, int command, int lowest) {
+  const int copy = libc().fcntl(fd, command, lowest);
+  if (copy < 0 || in_borrowed_memory()) return copy;
+  if (Connection* const connection = find_connection(fd))
+    adopt_duplicate(*connection, copy);
+  else if (is_epoll_set(fd))
+    duplicate_set(fd, copy);
+  return copy;
+}
+
+int any_fcntl(int fd, int command, void* argument) {
+  if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+    return duplicate(fd, command, static_cast<int>(reinterpret_cast<std::intptr_t>(argument)));
+  if (command == F_SETFL && (reinterpret_cast<std::intptr_t>(argument) & O_ASYNC) != 0) leave_to_kernel(fd);
+  const int result = libc().fcntl(fd, command, argument);
+  if (command == F_SETFL && result == 0)
+    if (Connection* const connection = find_connection(fd))
+      connection->nonblocking.store((reinterpret_cast<std::intptr_t>(argument) & O_NONBLOCK) != 0);
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+VIADUCT_EXPORT int fcntl(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  return any_fcntl(fd, command, argument);
+}
+
+VIADUCT_EXPORT int fcntl64(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  return any_fcntl(fd, command, argument);
+}
+
+VIADUCT_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, request);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  Connection* const connection = find_connection(fd);
+  if (connection != nullptr && request == FIOASYNC) leave_to_kernel(fd);
+  const int result = libc().ioctl(fd, request, argument);
+  if (connection == nullptr || result != 0) return result;
+  if (request == FIONBIO) connection->nonblocking.store(*static_cast<int*>(argument) != 0);
+  if (!connection->attached()) return result;
+  auto* const number = static_cast<int*>(argument);
+  if (request == SIOCINQ) *number = unread(*connection, fd, *number);  // FIONREAD: the same number
+  if (request == SIOCOUTQ && sends_on_ring(*connection)) *number = undelivered(*connection);
+  if (request == SIOCATMARK && ring_readable(*connection, fd)) *number = 0;  // TCP's mark is behind what the ring holds
+  return result;
+}
+
+VIADUCT_EXPORT int setsockopt(int fd, int level, int option, const void* value, socklen_t size) noexcept {
+  Connection* const connection = find_connection(fd);
+  if (connection == nullptr) return libc().setsockopt(fd, level, option, value, size);
+  if (is_kernel_feature(level, option)) leave_to_kernel(fd);
+  std::atomic<int>* const kept = kept_option(*connection, level, option);
+  if (kept == nullptr || value == nullptr || size < sizeof(int))
+    return libc().setsockopt(fd, level, option, value, size);
+  int number;
+  std::memcpy(&number, value, sizeof number);
+  const bool low_water = kept == &connection->low_water;
+  const bool on_ring =
+      connection->attached() && (sends_on_ring(*connection) || receives_on_ring(*connection) || low_water);
+  // The doorbell is a single byte that must go out and be seen at once: the kernel's socket stays as it is.
+  if (!on_ring) {
+    const int result = libc().setsockopt(fd, level, option, value, size);
+    if (result != 0) return result;
+  }
+  kept->store(low_water ? (number > 0 ? number : 1) : number != 0);
+  return 0;
+}
+
+VIADUCT_EXPORT int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept {
+  Connection* const connection = find_connection(fd);
+  if (connection == nullptr || !connection->attached()) return libc().getsockopt(fd, level, option, value, size);
+  if (level == SOL_SOCKET && option == SO_ERROR) {
+    if (const int told = connection->pending_error.exchange(0); told != 0 && value != nullptr && *size >= sizeof told) {
+      std::memcpy(value, &told, sizeof told);
+      *size = sizeof told;
+      return 0;
+    }
+  }
+  const int result = libc().getsockopt(fd, level, option, value, size);
+  const std::atomic<int>* const kept = kept_option(*connection, level, option);
+  if (result == 0 && kept != nullptr && *size >= sizeof(int)) {
+    const int number = kept->load();
+    std::memcpy(value, &number, sizeof number);
+  }
+  return result;
+}
+
+}  // extern "C"
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,205 @@
+// poll, select and epoll.
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "sockets/epoll_set.hpp"
+#include "sockets/export.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/poll_wait.hpp"
+#include "sockets/table.hpp"
+
+namespace viaduct::sockets {
+
+using kernel::libc;
+
+namespace {
+
+Deadline after_ms(int ms) {
+  if (ms < 0) return Deadline::never();
+  return ms == 0 ? Deadline::at_ns(0) : Deadline::after_ns(Clock::steady(), static_cast<std::uint64_t>(ms) * 1'000'000);
+}
+
+Deadline after(const timespec* time) {
+  if (time == nullptr) return Deadline::never();
+  if (time->tv_sec == 0 && time->tv_nsec == 0) return Deadline::at_ns(0);
+  return Deadline::after_ns(Clock::steady(), static_cast<std::uint64_t>(time->tv_sec) * 1'000'000'000 +
+                                                 static_cast<std::uint64_t>(time->tv_nsec));
+}
+
+bool bad_time(const timespec* time) {
+  return time != nullptr && (time->tv_sec < 0 || time->tv_nsec < 0 || time->tv_nsec >= 1'000'000'000);
+}
+
+bool in_set(const fd_set* set, int fd) {
+  // Not FD_ISSET: programs with larger sets than fd_set exist, and the fortified macro would stop them.
+  return set != nullptr && (reinterpret_cast<const unsigned long*>(set)[fd / 64] >> (fd % 64) & 1) != 0;
+}
+
+void put_in(fd_set* set, int fd) {
+  if (set != nullptr) reinterpret_cast<unsigned long*>(set)[fd / 64] |= 1UL << (fd % 64);
+}
+
+void clear(fd_set* set, int count) {
+  if (set != nullptr) std::memset(set, 0, static_cast<std::size_t>(count + 63) / 64 * 8);
+}
+
+// Connections that are, or may become, accelerated while they are waited for.
+bool select_sees_accelerated(int count, const fd_set* read, const fd_set* write, const fd_set* except) {
+  for (int fd = 0; fd < count; ++fd) {
+    const Connection* const connection = find_connection(fd);
+    if ((connection == nullptr || connection->life.load() == Life::plain) && !is_epoll_set(fd)) continue;
+    if (in_set(read, fd) || in_set(write, fd) || in_set(except, fd)) return true;
+  }
+  return false;
+}
+
+int poll_any(pollfd* entries, nfds_t count, Deadline deadline, const sigset_t* mask) {
+  if (!any_accelerated(entries, count)) {
+    const RawPolling raw(entries, count);
+    if (!any_accelerated(entries, count)) {
+      const timespec left = to_timespec(deadline.is_never() ? 0 : deadline.left_ns(Clock::steady().now_ns()));
+      return libc().ppoll(entries, count, deadline.is_never() ? nullptr : &left, mask);
+    }
+  }
+  return poll_wait(entries, count, deadline, mask);
+}
+
+int select_by_poll(int count, fd_set* read, fd_set* write, fd_set* except, Deadline deadline, const sigset_t* mask) {
+  const std::size_t bytes = static_cast<std::size_t>(std::max(count, 1)) * sizeof(pollfd);
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return errno = ENOMEM, -1;
+  auto* const entries = static_cast<pollfd*>(memory);
+  nfds_t used = 0;
+  for (int fd = 0; fd < count; ++fd) {
+    const short events = static_cast<short>((in_set(read, fd) ? POLLIN : 0) | (in_set(write, fd) ? POLLOUT : 0) |
+                                            (in_set(except, fd) ? POLLPRI : 0));
+    if (events != 0) entries[used++] = {fd, events, 0};
+  }
+  int result = poll_any(entries, used, deadline, mask);
+  const int kept = errno;
+  if (std::any_of(entries, entries + used, [](const pollfd& entry) { return (entry.revents & POLLNVAL) != 0; })) {
+    ::munmap(memory, bytes);
+    return errno = EBADF, -1;
+  }
+  if (result >= 0) {
+    fd_set* const sets[3] = {read, write, except};
+    constexpr short kAsked[3] = {POLLIN, POLLOUT, POLLPRI};
+    constexpr short kMeans[3] = {POLLIN | POLLHUP | POLLERR | POLLRDHUP, POLLOUT | POLLERR, POLLPRI};
+    for (fd_set* set : sets) clear(set, count);
+    result = 0;
+    for (nfds_t i = 0; i < used; ++i)
+      for (int kind = 0; kind < 3; ++kind)
+        if ((entries[i].events & kAsked[kind]) != 0 && (entries[i].revents & kMeans[kind]) != 0)
+          put_in(sets[kind], entries[i].fd), ++result;
+  }
+  ::munmap(memory, bytes);
+  errno = kept;
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+VIADUCT_EXPORT int poll(pollfd* entries, nfds_t count, int timeout) {
+  if (count == 0 || entries == nullptr) return libc().poll(entries, count, timeout);
+  if (!any_accelerated(entries, count)) {
+    if (timeout == 0) return libc().poll(entries, count, timeout);
+    const RawPolling raw(entries, count);
+    if (!any_accelerated(entries, count)) return libc().poll(entries, count, timeout);
+  }
+  return poll_wait(entries, count, after_ms(timeout), nullptr);
+}
+
+VIADUCT_EXPORT int ppoll(pollfd* entries, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  if (count == 0 || entries == nullptr || bad_time(timeout)) return libc().ppoll(entries, count, timeout, mask);
+  if (!any_accelerated(entries, count)) {
+    const RawPolling raw(entries, count);
+    if (!any_accelerated(entries, count)) return libc().ppoll(entries, count, timeout, mask);
+  }
+  return poll_wait(entries, count, after(timeout), mask);
+}
+
+[[noreturn]] void __chk_fail(void);
+
+VIADUCT_EXPORT int __poll_chk(pollfd* entries, nfds_t count, int timeout, size_t room) {
+  if (room / sizeof(pollfd) < count) __chk_fail();
+  return poll(entries, count, timeout);
+}
+VIADUCT_EXPORT int __ppoll_chk(pollfd* entries, nfds_t count, const timespec* timeout, const sigset_t* mask,
+                               size_t room) {
+  if (room / sizeof(pollfd) < count) __chk_fail();
+  return ppoll(entries, count, timeout, mask);
+}
+
+// Linux leaves the time that is left in `timeout`.
+VIADUCT_EXPORT int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
+  if (count <= 0 || count > FdMap<Connection>::kMost ||
+      (timeout != nullptr && (timeout->tv_sec < 0 || timeout->tv_usec < 0)) ||
+      !select_sees_accelerated(count, read, write, except))
+    return libc().select(count, read, write, except, timeout);
+  timespec time{};
+  if (timeout != nullptr) time = {timeout->tv_sec + timeout->tv_usec / 1'000'000, timeout->tv_usec % 1'000'000 * 1000};
+  const Deadline deadline = after(timeout != nullptr ? &time : nullptr);
+  const int result = select_by_poll(count, read, write, except, deadline, nullptr);
+  if (timeout != nullptr) {
+    const timespec left = to_timespec(deadline.left_ns(Clock::steady().now_ns()));
+    *timeout = {left.tv_sec, left.tv_nsec / 1000};
+  }
+  return result;
+}
+
+VIADUCT_EXPORT int pselect(int count, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout,
+                           const sigset_t* mask) {
+  if (count <= 0 || count > FdMap<Connection>::kMost || bad_time(timeout) ||
+      !select_sees_accelerated(count, read, write, except))
+    return libc().pselect(count, read, write, except, timeout, mask);
+  return select_by_poll(count, read, write, except, after(timeout), mask);
+}
+
+VIADUCT_EXPORT int epoll_create(int size) noexcept {
+  const int fd = libc().epoll_create(size);
+  if (fd >= 0) adopt_set(fd);
+  return fd;
+}
+
+VIADUCT_EXPORT int epoll_create1(int flags) noexcept {
+  const int fd = libc().epoll_create1(flags);
+  if (fd >= 0) adopt_set(fd);
+  return fd;
+}
+
+VIADUCT_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
+  EpollSet* const set = find_set(epoll);
+  if (set == nullptr) return libc().epoll_ctl(epoll, operation, fd, event);
+  return set_control(*set, epoll, operation, fd, event);
+}
+
+VIADUCT_EXPORT int epoll_wait(int epoll, epoll_event* events, int most, int timeout) {
+  EpollSet* const set = find_set(epoll);
+  if (set == nullptr || most <= 0 || events == nullptr) return libc().epoll_wait(epoll, events, most, timeout);
+  return set_wait(*set, epoll, events, most, after_ms(timeout), nullptr);
+}
+
+VIADUCT_EXPORT int epoll_pwait(int epoll, epoll_event* events, int most, int timeout, const sigset_t* mask) {
+  EpollSet* const set = find_set(epoll);
+  if (set == nullptr || most <= 0 || events == nullptr) return libc().epoll_pwait(epoll, events, most, timeout, mask);
+  return set_wait(*set, epoll, events, most, after_ms(timeout), mask);
+}
+
+VIADUCT_EXPORT int epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
+                                const sigset_t* mask) {
+  EpollSet* const set = find_set(epoll);
+  if (set == nullptr || most <= 0 || events == nullptr || bad_time(timeout))
+    return libc().epoll_pwait2(epoll, events, most, timeout, mask);
+  return set_wait(*set, epoll, events, most, after(timeout), mask);
+}
+
+}  // extern "C"
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,111 @@
+// A TCP socket of this process, and what this library does with it.
+//
+//   young      the kernel's connection; operations are counted
+//   offering   it has proved long-lived: its end of the rendezvous is open, the peer has not come yet
+//   attached   the shared memory is there. Each direction goes over TCP or the ring as stream_format.hpp says
+//   plain      the kernel's connection, for good; `why` says the reason
+//
+// The kernel's socket stays the authority on the connection's state: connecting, end of stream, reset, errors and time
+// limits are its answers. The ring carries bytes, nothing else; so a peer that dies or never comes is TCP as ever.
+//
+// Made for each TCP socket when it is born; shared by its descriptors in this process (dup). Never unmapped (slab.hpp).
+#pragma once
+
+#include <sys/single_threaded.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/spinner.hpp"
+#include "sockets/brief_lock.hpp"
+#include "sockets/family.hpp"
+#include "sockets/registry.hpp"
+#include "sockets/settings.hpp"
+#include "sockets/stream.hpp"
+#include "sockets/why.hpp"
+
+namespace viaduct::sockets {
+
+struct EpollItem;
+
+struct Connection {
+  std::atomic<Life> life{Life::young};
+  std::atomic<Why> why{Why::young};
+  std::uint32_t record = 0;  // its place in the registry, kept for its next socket; 0: none
+
+  void set_life(Life now, std::memory_order order = std::memory_order_release) {
+    life.store(now, order);
+    if (RegistryRecord* const shown = registry_record(record))
+      shown->life.store(static_cast<std::uint32_t>(now), std::memory_order_relaxed);
+  }
+  void set_why(Why now) {
+    why.store(now, std::memory_order_relaxed);
+    if (RegistryRecord* const shown = registry_record(record))
+      shown->why.store(static_cast<std::uint32_t>(now), std::memory_order_relaxed);
+  }
+
+  // attached
+  StreamMemory memory;
+  int side = 0;
+  unsigned long inode = 0;  // of the socket: how other processes, and programs after exec, know it again
+
+  int out() const { return side; }  // the direction this end sends in
+  int in() const { return 1 - side; }
+  Direction& outgoing() const { return memory.direction(out()); }
+  Direction& incoming() const { return memory.direction(in()); }
+  End& own() const { return memory.control().end[side]; }
+  End& peer() const { return memory.control().end[1 - side]; }
+
+  std::atomic<std::uint32_t> descriptors{0};  // of this process
+  std::atomic<bool> nonblocking{false};       // as far as this process knows; `shared`: ask the kernel
+  std::atomic<bool> shared{false};            // another process has, or had, the socket too
+  std::atomic<bool> look_at_kernel{false};    // it reported something: the next empty look must ask it
+  std::atomic<bool> rang{false};              // for the peer, since the last wait
+  std::atomic<bool> reset_told{false};        // the peer died with bytes unread: said once
+  std::atomic<int> pending_error{0};          // what the kernel said to a doorbell instead of to the program
+  std::atomic<bool> reads_no_more{false};     // the program has shut its receiving half down
+  std::atomic<bool> blocked{false};           // a send found no room; room has not been reported since
+  std::atomic<int> low_water{1};              // SO_RCVLOWAT
+  std::atomic<std::uint32_t> generation{0};   // another one after close: sleepers must not go on
+
+  // before
+  std::atomic<std::uint32_t> operations{0};
+  std::uint32_t next_attempt = 0;
+  std::atomic<std::uint32_t> raw_receivers{0};  // threads inside the kernel's recv, without the ring in mind
+  std::atomic<std::uint32_t> raw_senders{0};
+  int listener = -1;
+  Family* family = nullptr;
+  BriefLock upgrade_lock;
+
+  // What the program set, where the kernel's socket must be set otherwise so that doorbells go out at once.
+  std::atomic<int> nodelay{0};
+  std::atomic<int> cork{0};
+
+  std::atomic<std::uint32_t> in_a_row{0};  // receives that found a little at once
+  std::atomic<std::uint64_t> last_receive_ns{0};
+  std::atomic<std::uint64_t> last_kernel_look{0};
+  Spinner receive_spinner{settings().spin_ns};
+  Spinner send_spinner{settings().spin_ns};
+  std::uint32_t sends_since_look = 0;
+  std::atomic<std::uint32_t> vain_asks{0};  // the peer says that it has gone, the kernel does not
+
+  // Its places in epoll sets; more than fit make it plain.
+  static constexpr int kMostSets = 4;
+  std::atomic<EpollItem*> items[kMostSets] = {};
+
+  Connection* next_free = nullptr;
+
+  // The peer has closed or shut down, in good order; the kernel's word follows at once. A peer that keeps saying so
+  // without doing it is not listened to.
+  bool peer_says_end() const {
+    return (peer().closed.load(std::memory_order_relaxed) | peer().finished.load(std::memory_order_relaxed)) != 0 &&
+           vain_asks.load(std::memory_order_relaxed) < 1000;
+  }
+
+  // Of this process with its one thread.
+  bool alone() const { return __libc_single_threaded != 0 && !shared.load(std::memory_order_relaxed); }
+
+  bool attached() const { return life.load(std::memory_order_acquire) == Life::attached; }
+};
+
+}  // namespace viaduct::sockets

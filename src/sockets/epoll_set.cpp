@@ -1,0 +1,308 @@
+#include "sockets/epoll_set.hpp"
+
+#include <signal.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/spinner.hpp"
+#include "sockets/epoll_set_state.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
+#include "sockets/slab.hpp"
+#include "sockets/table.hpp"
+#include "sockets/transfer.hpp"
+#include "sockets/wait.hpp"
+
+namespace viaduct::sockets {
+
+constinit FdMap<EpollSet> epoll_sets;
+
+namespace {
+
+Slab<EpollItem> item_slab;
+Slab<EpollSet> set_slab;
+FdMap<EpollItem> items_by_id;
+std::atomic<int> next_id{1};
+
+// Nobody's own data looks like this by accident.
+std::uint64_t tag() {
+  static const std::uint64_t value = [] {
+    std::uint32_t random = 0x56494144;
+    if (::getrandom(&random, sizeof random, GRND_NONBLOCK) < 0) random ^= static_cast<std::uint32_t>(::getpid());
+    return std::uint64_t{random | 0x8000'0001} << 32;
+  }();
+  return value;
+}
+
+std::uint64_t kernel_data(const EpollItem& item) {
+  return tag() | static_cast<std::uint32_t>(item.id);
+}
+
+bool add_to_connection(EpollItem& item) {
+  for (auto& place : item.connection->items) {
+    EpollItem* nobody = nullptr;
+    if (place.compare_exchange_strong(nobody, &item)) return true;
+  }
+  return false;
+}
+
+void take_out(EpollItem& item) {
+  EpollSet& set = *item.set;
+  for (auto& place : item.connection->items) {
+    EpollItem* self = &item;
+    place.compare_exchange_strong(self, nullptr);
+  }
+  set.deactivate(item);
+  if (item.armed && item.connection->attached()) stop_expecting_data(*item.connection);
+  if (!item.orphan) set.items.take(item.fd);
+  item.armed = false;
+}
+
+void drop(EpollItem& item) {
+  take_out(item);
+  items_by_id.take(item.id);
+  item_slab.let_go(&item);
+}
+
+// Another process keeps it in the kernel's set: events go on coming, and their data is all that is known here.
+void leave_behind(EpollItem& item) {
+  take_out(item);
+  item.connection = nullptr;
+}
+
+EpollItem* make_item(EpollSet& set, int epoll, int fd, Connection& connection) {
+  EpollItem* const item = item_slab.make();
+  if (item == nullptr) return nullptr;
+  const int id = item->id != 0 ? item->id : next_id.fetch_add(1);
+  *item = {.set = &set, .connection = &connection, .fd = fd, .epoll = epoll, .id = id};
+  if (id < FdMap<EpollItem>::kMost && items_by_id.put(id, item)) {
+    if (set.items.put(fd, item)) {
+      if (add_to_connection(*item)) return item;
+      set.items.take(fd);
+    }
+    items_by_id.take(id);
+  }
+  item_slab.let_go(item);
+  return nullptr;
+}
+
+}  // namespace
+
+EpollItem* item_of(std::uint64_t data) {
+  if ((data & 0xffff'ffff'0000'0000) != tag()) return nullptr;
+  return items_by_id.find(static_cast<int>(data & 0xffff'ffff));
+}
+
+namespace {
+
+std::uint32_t events_for_kernel(const EpollItem& item) {
+  if (item.fired)
+    return EPOLLET;  // the kernel adds errors and hang-ups to whatever it is told: those once, to be dropped
+  if (!item.connection->attached() || !sends_on_ring(*item.connection)) return item.events;
+  std::uint32_t events = item.events & ~static_cast<std::uint32_t>(EPOLLOUT);
+  if ((events & EPOLLIN) == 0) events |= EPOLLIN | EPOLLET;  // doorbells, once each
+  return events;
+}
+
+}  // namespace
+
+bool tell_kernel(EpollItem& item) {
+  if (item.orphan) return true;
+  const int kept = errno;
+  if (item.deleted) {
+    kernel::libc().epoll_ctl(item.epoll, EPOLL_CTL_DEL, item.fd, nullptr);
+    drop(item);
+    errno = kept;
+    return false;
+  }
+  epoll_event event{};
+  event.events = events_for_kernel(item);
+  if (event.events == item.kernel_events) return true;
+  event.data.u64 = kernel_data(item);
+  kernel::libc().epoll_ctl(item.epoll, EPOLL_CTL_MOD, item.fd, &event);
+  item.kernel_events = event.events;
+  errno = kept;
+  return true;
+}
+
+// ---- sets
+
+void adopt_set(int fd) {
+  if (in_borrowed_memory()) return;
+  forget_set(fd);
+  EpollSet* const set = set_slab.make();
+  if (set == nullptr) return;
+  set->start();
+  if (!epoll_sets.put(fd, set)) set_slab.let_go(set);
+}
+
+void duplicate_set(int from, int to) {
+  if (EpollSet* const set = find_set(from)) {
+    set->descriptors.fetch_add(1);
+    epoll_sets.put(to, set);
+  }
+}
+
+void forget_set(int fd) {
+  EpollSet* const set = epoll_sets.take(fd);
+  if (set == nullptr || set->descriptors.fetch_sub(1) != 1) return;
+  const BriefLock::Hold hold(set->lock);
+  set->items.each([](int, EpollItem* item) { drop(*item); });
+  connections.each([set](int, Connection* connection) {
+    for (auto& place : connection->items)
+      if (EpollItem* const item = place.load(); item != nullptr && item->set == set) drop(*item);  // orphans
+  });
+  set_slab.let_go(set);
+}
+
+void forget_sets_in(unsigned first, unsigned last) {
+  epoll_sets.each([&](int fd, EpollSet*) {
+    if (static_cast<unsigned>(fd) >= first && static_cast<unsigned>(fd) <= last) forget_set(fd);
+  });
+}
+
+void forget_in_sets(Connection& connection, int fd, int duplicate) {
+  for (auto& place : connection.items) {
+    EpollItem* const item = place.load();
+    if (item == nullptr || item->fd != fd) continue;
+    EpollSet& set = *item->set;
+    const BriefLock::Hold hold(set.lock);
+    if (place.load() != item) continue;
+    if (duplicate >= 0 && tell_kernel(*item)) {
+      if (!item->orphan) set.items.take(fd);
+      item->orphan = true;
+      item->fd = duplicate;
+    } else if (duplicate < 0 && connection.shared.load() && set.held_by_others()) {
+      leave_behind(*item);
+    } else if (duplicate < 0) {
+      drop(*item);
+    }
+  }
+}
+
+// ---- epoll_ctl
+
+namespace {
+
+void change(EpollItem& item, const epoll_event& event) {
+  item.events = event.events;
+  item.data = event.data.u64;
+  item.fired = false;
+  item.deleted = false;
+  item.room_told = false;
+  item.reported = 0;
+}
+
+int add_member(EpollSet& set, int epoll, int fd, Connection& connection, epoll_event* event) {
+  const auto& libc = kernel::libc();
+  EpollItem* item = nullptr;
+  if (set.held_by_others())
+    make_plain(connection, fd, Why::shared_epoll);
+  else if ((item = make_item(set, epoll, fd, connection)) == nullptr)
+    make_plain(connection, fd, Why::no_memory);
+  if (item == nullptr) return libc.epoll_ctl(epoll, EPOLL_CTL_ADD, fd, event);
+  change(*item, *event);
+  epoll_event ours{};
+  ours.events = item->kernel_events = events_for_kernel(*item);
+  ours.data.u64 = kernel_data(*item);
+  if (const int result = libc.epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &ours); result != 0) {
+    drop(*item);
+    return result;
+  }
+  if (connection.attached()) set.activate(*item);
+  return 0;
+}
+
+// The kernel need not know yet.
+int control_active(EpollSet& set, EpollItem& item, int operation, const epoll_event* event) {
+  if (operation == EPOLL_CTL_ADD ? !item.deleted : item.deleted) {
+    errno = operation == EPOLL_CTL_ADD ? EEXIST : ENOENT;
+    return -1;
+  }
+  if (operation == EPOLL_CTL_DEL)
+    item.deleted = true;
+  else
+    change(item, *event);
+  set.activate(item);
+  return 0;
+}
+
+}  // namespace
+
+int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* event) {
+  const auto& libc = kernel::libc();
+  const BriefLock::Hold hold(set.lock);
+  EpollItem* item = set.items.find(fd);
+  const bool plain_flags = event == nullptr || (event->events & (EPOLLEXCLUSIVE | EPOLLWAKEUP)) == 0;
+  if (item != nullptr && item->deleted && !plain_flags) item = tell_kernel(*item) ? item : nullptr;
+  if (event == nullptr && operation != EPOLL_CTL_DEL) return libc.epoll_ctl(epoll, operation, fd, event);
+  if (item == nullptr) {
+    Connection* const connection = find_connection(fd);
+    if (operation == EPOLL_CTL_ADD && find_set(fd) != nullptr) set.add_nested(fd, *event);
+    if (operation == EPOLL_CTL_MOD || operation == EPOLL_CTL_DEL)
+      set.change_nested(fd, operation == EPOLL_CTL_MOD ? event : nullptr);
+    if (operation == EPOLL_CTL_ADD && connection != nullptr && connection->life.load() != Life::plain)
+      return add_member(set, epoll, fd, *connection, event);
+    return libc.epoll_ctl(epoll, operation, fd, event);
+  }
+  const bool exclusive = (item->events & EPOLLEXCLUSIVE) != 0 && !item->deleted;  // the kernel refuses to change it
+  if (item->connection->attached() && plain_flags && !exclusive && operation >= EPOLL_CTL_ADD &&
+      operation <= EPOLL_CTL_MOD)
+    return control_active(set, *item, operation, event);
+  if (operation == EPOLL_CTL_DEL) {
+    const int result = libc.epoll_ctl(epoll, operation, fd, event);
+    drop(*item);
+    return result;
+  }
+  if (operation != EPOLL_CTL_MOD) return libc.epoll_ctl(epoll, operation, fd, event);
+  epoll_event ours = *event;
+  ours.data.u64 = kernel_data(*item);
+  const int result = libc.epoll_ctl(epoll, operation, fd, &ours);
+  if (result != 0) return result;
+  change(*item, *event);
+  item->kernel_events = event->events;
+  return 0;
+}
+
+void sets_note_attached(Connection& connection) {
+  for (auto& place : connection.items) {
+    EpollItem* const item = place.load();
+    if (item == nullptr) continue;
+    const BriefLock::Hold hold(item->set->lock);
+    if (place.load() != item) continue;
+    item->set->activate(*item);
+    if (item->set->sleeping.load() != 0) item->set->arm(*item);
+  }
+}
+
+void sets_note_blocked(Connection& connection) {
+  for (auto& place : connection.items) {
+    EpollItem* const item = place.load();
+    if (item == nullptr) continue;
+    const BriefLock::Hold hold(item->set->lock);
+    if (place.load() != item || (item->events & EPOLLOUT) == 0) continue;
+    item->room_told = false;
+    item->set->activate(*item);
+  }
+}
+
+// ---- fork: the kernel's set is shared from now on, the table of members is not
+
+void sets_before_fork() {}
+
+void sets_after_fork_in_child(pid_t parent) {
+  item_slab.lock().reset();
+  set_slab.lock().reset();
+  epoll_sets.each([parent](int, EpollSet* set) {
+    set->lock.reset();
+    set->other_holder.store(parent);
+    set->sleeping.store(0);
+    // What was armed, or waited, was the parent's doing.
+    set->items.each([](int, EpollItem* item) { item->armed = false; });
+  });
+}
+
+}  // namespace viaduct::sockets

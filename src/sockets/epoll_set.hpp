@@ -1,0 +1,84 @@
+// An epoll set of this process. The kernel's set stays complete and right: every descriptor is in it as the program
+// wants, so other processes, nested sets and sleeping work as ever, woken by doorbells. What this adds is looking at
+// rings before asking the kernel.
+//
+// A member connection that lately had something is *active*: its ring is looked at on every wait. The others are
+// *armed*: their peers ring when they send. An idle connection costs nothing, however many there are.
+//
+// While a member is active the kernel is told of the program's changes (EPOLL_CTL_MOD and DEL) only before it is next
+// asked: many programs change their mind twice per message. And it is not asked for EPOLLOUT while the ring is used,
+// because TCP always has room then.
+//
+// The kernel reports a member as a number of ours (Item::id), because the event carries nothing else to know it by.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <cstdint>
+
+#include "base/clock.hpp"
+#include "sockets/connection.hpp"
+#include "sockets/fd_map.hpp"
+
+namespace viaduct::sockets {
+
+class EpollSet;
+
+struct EpollItem {
+  EpollSet* set = nullptr;
+  Connection* connection = nullptr;
+  int fd = -1;
+  int epoll = -1;
+  int id = 0;
+  std::uint32_t events = 0;
+  std::uint64_t data = 0;
+  bool active = false;
+  bool armed = false;               // counted among the connection's sleepers
+  bool fired = false;               // EPOLLONESHOT: nothing more until the program says so
+  bool deleted = false;             // by the program; the kernel is told before it is next asked
+  bool room_told = false;           // room in the ring was reported (edge-triggered)
+  std::uint32_t kernel_events = 0;  // what the kernel was told last
+  std::uint64_t reported = 0;       // slots up to here were reported (edge-triggered)
+  std::uint32_t idle_sleeps = 0;
+  bool orphan = false;  // its number was closed, a duplicate (`fd`) keeps it in the kernel's set: no change reaches it
+  int place = 0;        // among the events of that round
+  std::uint32_t round = 0;  // of waiting in which its ring was reported
+  EpollItem* next_free = nullptr;
+};
+
+extern FdMap<EpollSet> epoll_sets;
+
+inline EpollSet* find_set(int fd) {
+  return epoll_sets.find(fd);
+}
+inline bool is_epoll_set(int fd) {
+  return find_set(fd) != nullptr;
+}
+
+void adopt_set(int fd);
+void duplicate_set(int from, int to);
+void forget_set(int fd);
+void forget_sets_in(unsigned first, unsigned last);
+
+// A descriptor is closed: the kernel takes it out of all sets, or keeps it there while a duplicate lives, in this
+// process
+// (-1: none) or another.
+void forget_in_sets(Connection& connection, int fd, int duplicate);
+
+int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* event);
+int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline deadline, const sigset_t* mask);
+
+// For those who wait for the set itself (nested sets, poll, select).
+bool set_ready(EpollSet& set, int depth = 0);
+void set_tell_kernel(EpollSet& set, int depth = 0);  // of changes that it does not know yet
+void set_expect(EpollSet& set);
+void set_stop_expecting(EpollSet& set);
+
+// The connection has become attached; a send found no room.
+void sets_note_attached(Connection& connection);
+void sets_note_blocked(Connection& connection);
+
+void sets_after_fork_in_child(pid_t parent);
+void sets_before_fork();
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,109 @@
+// The inside of an epoll set, for epoll_set.cpp (members) and epoll_wait.cpp (waiting).
+#pragma once
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "sockets/epoll_set.hpp"
+#include "sockets/settings.hpp"
+#include "sockets/wait.hpp"
+
+namespace viaduct::sockets {
+
+// What the program wants by now. False: the member was deleted and is gone.
+bool tell_kernel(EpollItem& item);
+
+class EpollSet {
+ public:
+  static constexpr int kMostActive = 128;
+  static constexpr int kMostNested = 16;
+
+  void start() {
+    descriptors.store(1);
+    active_count = 0;
+    nested_count = 0;
+    members_seen.store(false);
+    other_holder.store(0);
+    sleeping.store(0);
+    last_kernel_ns = 0;
+  }
+
+  void activate(EpollItem& item) {
+    members_seen.store(true, std::memory_order_relaxed);
+    item.idle_sleeps = 0;
+    if (item.active) return;
+    if (active_count == kMostActive) put_to_sleep(*active[turn++ % kMostActive]);
+    if (item.armed && sleeping.load() == 0) {
+      item.armed = false;
+      stop_expecting_data(*item.connection);
+    }
+    item.active = true;
+    active[active_count++] = &item;
+  }
+
+  void deactivate(EpollItem& item) {
+    if (!item.active) return;
+    item.active = false;
+    for (int i = 0; i < active_count; ++i)
+      if (active[i] == &item) active[i] = active[--active_count];
+  }
+  // The peer rings from now on, and the kernel reports.
+  void put_to_sleep(EpollItem& item) {
+    deactivate(item);
+    if (tell_kernel(item)) arm(item);
+  }
+
+  void arm(EpollItem& item) {
+    if (item.armed || !item.connection->attached()) return;
+    item.armed = true;
+    expect_data(*item.connection);
+  }
+
+  void add_nested(int fd, const epoll_event& event) {
+    members_seen.store(true, std::memory_order_relaxed);
+    if (nested_count < kMostNested) nested[nested_count++] = {fd, event.events, event.data.u64};
+  }
+  void change_nested(int fd, const epoll_event* event) {  // null: it goes
+    for (int i = 0; i < nested_count; ++i) {
+      if (nested[i].fd != fd) continue;
+      if (event != nullptr)
+        nested[i] = {fd, event->events, event->data.u64};
+      else
+        nested[i--] = nested[--nested_count];
+    }
+  }
+
+  // Another process that was there at the fork: what it adds to the kernel's set we do not know, and the reverse.
+  bool held_by_others() {
+    const pid_t other = other_holder.load();
+    if (other == 0) return false;
+    if (::kill(other, 0) != 0 && errno == ESRCH) other_holder.store(0);
+    return other_holder.load() != 0;
+  }
+
+  BriefLock lock;
+  FdMap<EpollItem> items;
+  EpollItem* active[kMostActive];
+  int active_count = 0;
+  unsigned turn = 0;
+  struct Nested {
+    int fd;
+    std::uint32_t events;
+    std::uint64_t data;
+  };
+  Nested nested[kMostNested];
+  int nested_count = 0;
+  std::atomic<int> descriptors{0};
+  std::atomic<int> sleeping{0};           // threads in the kernel's wait
+  std::atomic<bool> members_seen{false};  // there is, or was, an attached member
+  std::atomic<pid_t> other_holder{0};
+  std::uint64_t last_kernel_ns = 0;
+  Spinner spinner{settings().spin_ns};
+  EpollSet* next_free = nullptr;
+};
+
+EpollItem* item_of(std::uint64_t data);
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,320 @@
+// Waiting for an epoll set: rings first, then the kernel.
+#include <algorithm>
+#include <cerrno>
+
+#include "base/fence.hpp"
+#include "sockets/epoll_set_state.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
+#include "sockets/transfer.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+constexpr std::uint64_t kKernelTurnNs = 20'000;  // the kernel's descriptors are not left waiting longer than this
+constexpr int kDeepest = 5;                      // sets in sets, as the kernel has it
+constexpr std::uint32_t kIdleSleeps = 8;         // then an active member is armed
+
+std::uint64_t now_ns() {
+  return Clock::steady().now_ns();
+}
+
+// Data that was not reported yet, for edge-triggered members.
+bool new_data(EpollItem& item) {
+  const std::uint64_t before = item.reported;
+  item.reported = Receiver(item.connection->memory, item.connection->in()).frontier(before);
+  return item.reported != before;
+}
+
+class Waiting {
+ public:
+  Waiting(EpollSet& set, int epoll, epoll_event* events, int most, const sigset_t* mask)
+      : set_(set), epoll_(epoll), events_(events), most_(most), mask_(mask) {}
+
+  int wait(Deadline deadline) {
+    const std::uint64_t start =
+        now_ns();  // the clock costs as much as a look: asked once, unless there is time to lose
+    for (bool first = true;; first = false) {
+      int found = from_rings();
+      const bool kernel_turn = start - set_.last_kernel_ns > kKernelTurnNs && start > set_.last_kernel_ns;
+      if (found != 0) return found < most_ && kernel_turn ? std::max(from_kernel(found, 0), found) : found;
+      if (first && deadline.expired(start)) return from_kernel(0, 0);
+      if (set_.active_count != 0) {
+        if (kernel_turn && (found = from_kernel(0, 0)) != 0) return found;
+        if (spin(first ? start : now_ns(), deadline)) continue;
+      }
+      found = sleep(deadline);
+      if (found != 0) return found;
+      if (deadline.expired(now_ns())) return 0;
+    }
+  }
+
+ private:
+  static bool wants_data(const EpollItem& item) { return (item.events & EPOLLIN) != 0; }
+  static bool on_edge(const EpollItem& item) { return (item.events & EPOLLET) != 0; }
+
+  // The events that the ring alone can tell.
+  static std::uint32_t ring_says(EpollItem& item) {
+    Connection& connection = *item.connection;
+    if (item.fired || item.deleted || !connection.attached()) return 0;
+    std::uint32_t bits = 0;
+    if (wants_data(item) && ring_readable(connection, item.fd) && (!on_edge(item) || new_data_peek(item)))
+      bits = EPOLLIN;
+    const bool wants_room = (item.events & EPOLLOUT) != 0 && sends_on_ring(connection);
+    if (wants_room && !(on_edge(item) && item.room_told && bits == 0) && ring_writable(connection)) bits |= EPOLLOUT;
+    return bits;
+  }
+
+  static std::uint32_t kernel_says_of_end(const EpollItem& item) {
+    pollfd entry{item.fd, POLLRDHUP, 0};
+    kernel::libc().poll(&entry, 1, 0);
+    if ((entry.revents & POLLRDHUP) != 0) entry.revents |= POLLIN;
+    return static_cast<std::uint32_t>(entry.revents) & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) &
+           (item.events | EPOLLERR | EPOLLHUP);
+  }
+
+  static bool new_data_peek(EpollItem& item) {
+    const std::uint64_t kept = item.reported;
+    const bool found = new_data(item);
+    item.reported = kept;
+    return found;
+  }
+
+  bool any_ready() {
+    for (int i = 0; i < set_.active_count; ++i)
+      if (ring_says(*set_.active[i]) != 0) return true;
+    for (int i = 0; i < set_.nested_count; ++i)
+      if (EpollSet* inner = find_set(set_.nested[i].fd); inner != nullptr && inner != &set_ && set_ready(*inner))
+        return true;
+    return false;
+  }
+
+  int from_rings() {
+    const BriefLock::Hold hold(set_.lock);
+    int found = 0;
+    ++set_.turn;
+    for (int i = 0; i < set_.active_count && found < most_; ++i) {
+      EpollItem& item = *set_.active[(static_cast<unsigned>(i) + set_.turn) % static_cast<unsigned>(set_.active_count)];
+      std::uint32_t bits = ring_says(item);
+      if (bits == 0) continue;
+      if (item.connection->peer_says_end()) bits |= kernel_says_of_end(item);
+      if (on_edge(item)) new_data(item);
+      item.place = found;
+      report(item, bits, events_[found++]);
+    }
+    for (int i = 0; i < set_.nested_count && found < most_; ++i) {
+      EpollSet* const inner = find_set(set_.nested[i].fd);
+      if (inner == nullptr || inner == &set_ || !set_ready(*inner)) continue;
+      events_[found].events = EPOLLIN;
+      events_[found++].data.u64 = set_.nested[i].data;
+    }
+    return found;
+  }
+
+  void report(EpollItem& item, std::uint32_t bits, epoll_event& event) {
+    event.events = bits;
+    event.data.u64 = item.data;
+    item.round = set_.turn;
+    item.idle_sleeps = 0;
+    if ((bits & EPOLLOUT) != 0) item.room_told = true;
+    if ((item.events & EPOLLONESHOT) != 0) item.fired = true;
+    if (set_.sleeping.load(std::memory_order_relaxed) != 0) item.connection->incoming().data.armed.store(1);
+  }
+
+  // Events behind the first `already`; returns how many there are then, or -1.
+  int from_kernel(int already, int timeout_ms) {
+    bring_kernel_up_to_date();
+    const int got = kernel::libc().epoll_pwait(epoll_, events_ + already, most_ - already, timeout_ms, mask_);
+    set_.last_kernel_ns = now_ns();
+    if (got < 0) return already != 0 ? already : -1;
+    return translate(already, got);
+  }
+
+  void bring_kernel_up_to_date() { set_tell_kernel(set_, 0); }
+
+  // A set in this one, and the rings of its members have spoken for it already.
+  bool told_as_nested(int already, const epoll_event& event) const {
+    for (int i = 0; i < set_.nested_count; ++i)
+      for (int k = 0; set_.nested[i].data == event.data.u64 && k < already; ++k)
+        if (events_[k].data.u64 == event.data.u64) return true;
+    return false;
+  }
+
+  int translate(int already, int got) {
+    const BriefLock::Hold hold(set_.lock);
+    int kept = already;
+    for (int i = 0; i < got; ++i) {
+      epoll_event event = events_[already + i];
+      EpollItem* const item = item_of(event.data.u64);
+      if (item != nullptr) {
+        if (!judge(*item, event)) continue;
+        if (already != 0 && item->round == set_.turn) {
+          events_[item->place].events |= event.events;
+          continue;
+        }
+      } else if (already != 0 && told_as_nested(already, event)) {
+        continue;
+      }
+      events_[kept++] = event;
+    }
+    return kept;
+  }
+
+  // What the kernel says of a TCP socket, put into what is true of the connection. False: nothing.
+  bool judge(EpollItem& item, epoll_event& event) {
+    event.data.u64 = item.data;
+    if (item.connection == nullptr) return true;  // another process holds it still, we do not
+    Connection& connection = *item.connection;
+    if (item.deleted || item.fired) return false;
+    if (!connection.attached()) {
+      if ((item.events & EPOLLONESHOT) != 0) item.fired = true, item.kernel_events = 0;
+      return true;
+    }
+    serve_requests(connection, item.fd);
+    if (slept_since_ != 0)
+      took_ = std::min(took_, time_had_nobody_slept(connection, slept_since_, set_.last_kernel_ns));
+    std::uint32_t bits = event.events;
+    const std::uint32_t over = bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+    const std::uint32_t in = bits & (EPOLLIN | EPOLLRDNORM);
+    if (over != 0 || in != 0) connection.look_at_kernel.store(true, std::memory_order_relaxed);
+    if (in != 0 && over == 0 && !readable_after_all(connection, item.fd, true))
+      bits &= ~static_cast<std::uint32_t>(EPOLLIN | EPOLLRDNORM);
+    if ((item.events & EPOLLONESHOT) != 0) item.kernel_events = 0;  // it has spent its shot, perhaps on a doorbell
+    set_.activate(item);
+    if (sends_on_ring(connection) && over == 0) bits &= ~static_cast<std::uint32_t>(EPOLLOUT);
+    if ((bits & EPOLLIN) != 0 || over != 0) bits |= ring_says(item) & EPOLLOUT;
+    bits &= item.events | EPOLLERR | EPOLLHUP;
+    bits &= ~static_cast<std::uint32_t>(EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP);
+    if (on_edge(item)) new_data(item);
+    if (bits == 0) return false;
+    event.events = bits;
+    if ((item.events & EPOLLONESHOT) != 0) item.fired = true;
+    return true;
+  }
+
+  bool spin(std::uint64_t start, Deadline deadline) {
+    {
+      const BriefLock::Hold hold(set_.lock);
+      if (set_.active_count == 0) return false;
+      const unsigned some = set_.turn % static_cast<unsigned>(set_.active_count);
+      if (!set_.active[some]->connection->attached() || !spinning_makes_sense(*set_.active[some]->connection))
+        return false;
+    }
+    std::uint64_t asked = start;
+    bool kernel_has_some = false;
+    int looks = 0;
+    const auto ready = [&] {
+      if (any_ready()) return true;
+      if (++looks % 256 != 0) return false;
+      const std::uint64_t now = now_ns();
+      if (now - asked < kKernelTurnNs / 2) return false;
+      asked = now;
+      pollfd entry{epoll_, POLLIN, 0};
+      return kernel_has_some = kernel::libc().poll(&entry, 1, 0) > 0;
+    };
+    return set_.spinner.spin(start, deadline, ready) && !kernel_has_some;
+  }
+
+  int sleep(Deadline deadline) {
+    const std::uint64_t start = now_ns();
+    slept_since_ = start;
+    took_ = UINT64_MAX;
+    set_.sleeping.fetch_add(1);
+    expect();
+    int found = 0;
+    if (!any_ready_locked()) {
+      int timeout = -1;
+      if (!deadline.is_never()) {
+        const std::uint64_t left = deadline.left_ns(now_ns());
+        timeout = static_cast<int>(std::min<std::uint64_t>((left + 999'999) / 1'000'000, INT32_MAX));
+      }
+      found = from_kernel(0, timeout);
+    }
+    const int kept = errno;
+    if (set_.sleeping.fetch_sub(1) == 1) stop_expecting();
+    if (took_ != UINT64_MAX)
+      set_.spinner.learn_awake(took_);
+    else
+      set_.spinner.learn(now_ns() - start);
+    slept_since_ = 0;
+    errno = kept;
+    return found;
+  }
+
+  bool any_ready_locked() {
+    const BriefLock::Hold hold(set_.lock);
+    return any_ready();
+  }
+
+  void expect() { set_expect(set_); }
+  void stop_expecting() { set_stop_expecting(set_); }
+
+  EpollSet& set_;
+  int epoll_;
+  epoll_event* events_;
+  int most_;
+  const sigset_t* mask_;
+  std::uint64_t slept_since_ = 0;
+  std::uint64_t took_ = UINT64_MAX;  // the shortest wait that a doorbell ended, had nobody slept
+};
+
+}  // namespace
+
+int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline deadline, const sigset_t* mask) {
+  return Waiting(set, epoll, events, most, mask).wait(deadline);
+}
+
+bool set_ready(EpollSet& set, int depth) {
+  const BriefLock::Hold hold(set.lock);
+  for (int i = 0; i < set.active_count; ++i) {
+    EpollItem& item = *set.active[i];
+    if (!item.fired && !item.deleted && item.connection->attached() && (item.events & EPOLLIN) != 0 &&
+        ring_readable(*item.connection, item.fd) &&
+        ((item.events & EPOLLET) == 0 ||
+         Receiver(item.connection->memory, item.connection->in()).frontier(item.reported) != item.reported))
+      return true;
+  }
+  for (int i = 0; depth < kDeepest && i < set.nested_count; ++i)
+    if (EpollSet* const inner = find_set(set.nested[i].fd);
+        inner != nullptr && inner != &set && set_ready(*inner, depth + 1))
+      return true;
+  return false;
+}
+
+void set_tell_kernel(EpollSet& set, int depth) {
+  const BriefLock::Hold hold(set.lock);
+  for (int i = set.active_count - 1; i >= 0; --i) tell_kernel(*set.active[i]);  // may take itself out
+  for (int i = 0; depth < kDeepest && i < set.nested_count; ++i)
+    if (EpollSet* const inner = find_set(set.nested[i].fd); inner != nullptr && inner != &set)
+      set_tell_kernel(*inner, depth + 1);
+}
+
+void set_expect(EpollSet& set) {
+  const BriefLock::Hold hold(set.lock);
+  for (int i = 0; i < set.active_count;) {
+    EpollItem& item = *set.active[i];
+    if (item.deleted || !item.connection->attached() || ++item.idle_sleeps > kIdleSleeps) {
+      set.put_to_sleep(item);  // the last one takes its place in the list
+      continue;
+    }
+    set.arm(item);
+    ++i;
+  }
+  for (int i = 0; i < set.nested_count; ++i)
+    if (EpollSet* inner = find_set(set.nested[i].fd); inner != nullptr && inner != &set) set_expect(*inner);
+}
+
+void set_stop_expecting(EpollSet& set) {
+  const BriefLock::Hold hold(set.lock);
+  for (int i = 0; i < set.active_count; ++i) {
+    EpollItem& item = *set.active[i];
+    if (!item.armed) continue;
+    item.armed = false;
+    if (item.connection->attached()) stop_expecting_data(*item.connection);
+  }
+  for (int i = 0; i < set.nested_count; ++i)
+    if (EpollSet* inner = find_set(set.nested[i].fd); inner != nullptr && inner != &set) set_stop_expecting(*inner);
+}
+
+}  // namespace viaduct::sockets

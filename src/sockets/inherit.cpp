@@ -1,0 +1,212 @@
+#include "sockets/inherit.hpp"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "sockets/kernel.hpp"
+#include "sockets/rendezvous.hpp"
+#include "sockets/table.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+constexpr char kVariable[] = "VIADUCT_INHERIT";
+constexpr int kEntryText = 48;  // "inode:memfd:side,"
+constexpr int kLookAtInherited = 1024;
+
+bool survives(int fd, bool everything) {
+  const int flags = kernel::libc().fcntl(fd, F_GETFD);
+  return flags >= 0 && (everything || (flags & FD_CLOEXEC) == 0);
+}
+
+bool is_preloaded(char* const* environment) {
+  for (; environment != nullptr && *environment != nullptr; ++environment)
+    if (std::strncmp(*environment, "LD_PRELOAD=", 11) == 0)
+      return std::strstr(*environment, "libviaduct-sockets.so") != nullptr;
+  return false;
+}
+
+unsigned long inode_of(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 ? info.st_ino : 0;
+}
+
+int socket_option(int fd, int name) {
+  int value = -1;
+  socklen_t size = sizeof value;
+  return kernel::libc().getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
+}
+
+// "#!interpreter": what really runs.
+bool script_loads_libraries(const char* line, int depth) {
+  char interpreter[256];
+  if (std::sscanf(line, "#! %255s", interpreter) != 1) return false;
+  return loads_libraries(interpreter, depth + 1);
+}
+
+// Every attached connection that the new program will have, with a descriptor of it: use(fd, connection). In a vfork
+// child the descriptors are its own by now, the table is still its parent's.
+template <class Use>
+void each_staying(bool everything, Use&& use) {
+  if (!in_borrowed_memory()) {
+    connections.each([&](int fd, Connection* connection) {
+      if (connection->attached() && survives(fd, everything)) use(fd, *connection);
+    });
+    return;
+  }
+  for (int fd = 0; fd < kLookAtInherited; ++fd) {
+    const unsigned long inode = survives(fd, false) ? inode_of(fd) : 0;
+    if (inode == 0) continue;
+    Connection* found = nullptr;
+    connections.each([&](int, Connection* connection) {
+      if (connection->attached() && connection->inode == inode) found = connection;
+    });
+    if (found != nullptr) use(fd, *found);
+  }
+}
+
+void keep_open(bool open) {
+  connections.each([open](int, Connection* connection) {
+    if (connection->attached() && connection->memory.fd >= 0)
+      kernel::libc().fcntl(connection->memory.fd, F_SETFD, open ? 0 : FD_CLOEXEC);
+  });
+}
+
+}  // namespace
+
+bool loads_libraries(const char* path, int depth) {
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || depth > 4) return false;
+  char start[4096] = {};
+  const ssize_t size = kernel::libc().read(fd, start, sizeof start - 1);
+  struct stat info {};
+  const bool privileged = ::fstat(fd, &info) != 0 || (info.st_mode & (S_ISUID | S_ISGID)) != 0;
+  kernel::libc().close(fd);
+  if (size > 2 && std::memcmp(start, "#!", 2) == 0) return script_loads_libraries(start, depth);
+  if (privileged || size < static_cast<ssize_t>(sizeof(Elf64_Ehdr))) return false;
+  Elf64_Ehdr header;
+  std::memcpy(&header, start, sizeof header);
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) return false;
+  for (int i = 0; i < header.e_phnum; ++i) {
+    const std::size_t at = header.e_phoff + static_cast<std::size_t>(i) * header.e_phentsize;
+    Elf64_Phdr segment;
+    if (at + sizeof segment > static_cast<std::size_t>(size)) return false;
+    std::memcpy(&segment, start + at, sizeof segment);
+    if (segment.p_type == PT_INTERP) return true;
+  }
+  return false;
+}
+
+Departure::Departure(const char* path, char* const* environment, bool everything) : environment_(environment) {
+  const int kept = errno;
+  int staying = 0;
+  each_staying(everything, [&](int, Connection& connection) {
+    ++staying;
+    connection.shared.store(true);
+  });
+  if (staying == 0 || ::access(path, X_OK) != 0) {
+    errno = kept;
+    return;
+  }
+  if (!is_preloaded(environment) || !loads_libraries(path)) {
+    each_staying(everything, [](int fd, Connection& connection) { make_plain(connection, fd, Why::handed_back); });
+    errno = kept;
+    return;
+  }
+  std::size_t variables = 0;
+  while (environment[variables] != nullptr) ++variables;
+  const std::size_t list = (variables + 2) * sizeof(char*);
+  size_ = list + sizeof kVariable + 1 + static_cast<std::size_t>(staying) * kEntryText;
+  memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory_ == MAP_FAILED) {
+    memory_ = nullptr;
+    errno = kept;
+    return;
+  }
+  auto** const copy = static_cast<char**>(memory_);
+  std::memcpy(copy, environment, variables * sizeof(char*));
+  char* const text = static_cast<char*>(memory_) + list;
+  copy[variables] = text;
+  int at = std::sprintf(text, "%s=", kVariable);
+  each_staying(everything, [&](int fd, Connection& connection) {
+    if (connection.memory.fd < 0) return make_plain(connection, fd, Why::no_descriptors);
+    if (static_cast<std::size_t>(at) + kEntryText > size_ - list) return;  // one that came meanwhile
+    at += std::sprintf(text + at, "%lu:%d:%d,", connection.inode, connection.memory.fd, connection.side);
+  });
+  keep_open(true);
+  passed_ = true;
+  environment_ = copy;
+  errno = kept;
+}
+
+Departure::~Departure() {
+  const int kept = errno;
+  if (passed_) keep_open(false);
+  if (memory_ != nullptr) ::munmap(memory_, size_);
+  errno = kept;
+}
+
+namespace {
+
+struct Legacy {
+  unsigned long inode;
+  int memory;
+  int side;
+};
+
+// Reads the next entry of the variable; false: no more.
+bool next_entry(const char*& text, Legacy& entry) {
+  int used = 0;
+  if (text == nullptr || std::sscanf(text, "%lu:%d:%d,%n", &entry.inode, &entry.memory, &entry.side, &used) != 3 ||
+      used == 0)
+    return false;
+  text += used;
+  return true;
+}
+
+bool take_over(int fd) {
+  const unsigned long inode = inode_of(fd);
+  const char* text = std::getenv(kVariable);
+  for (Legacy entry{}; next_entry(text, entry);) {
+    if (entry.inode != inode || entry.side < 0 || entry.side > 1) continue;
+    const int memory = kernel::libc().fcntl(entry.memory, F_DUPFD_CLOEXEC, 3);
+    auto segment = memory < 0 ? Result<Segment>(Error(EBADF, "")) : Segment::adopt(Fd(memory), kStreamLayout);
+    if (!segment || segment->payload().size() < kStreamBytes) return false;
+    adopt(fd, (kernel::libc().fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
+    Connection* const connection = find_connection(fd);
+    if (connection == nullptr) return false;
+    attach(*connection, fd, std::move(*segment), entry.side);
+    connection->shared.store(true);
+    if (is_standard(fd)) make_plain(*connection, fd, Why::stdio);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void adopt_inherited() {
+  for (int fd = 0; fd < kLookAtInherited; ++fd) {
+    if (fd >= 64 && std::getenv(kVariable) == nullptr) break;
+    if (find_connection(fd) != nullptr || socket_option(fd, SO_PROTOCOL) != IPPROTO_TCP) continue;
+    if (take_over(fd)) continue;
+    adopt(fd, (kernel::libc().fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
+    if (Connection* const connection = find_connection(fd))
+      make_plain(*connection, fd, socket_option(fd, SO_ACCEPTCONN) == 1 ? Why::not_connected : Why::held_elsewhere);
+  }
+  const char* text = std::getenv(kVariable);
+  for (Legacy entry{}; next_entry(text, entry);) kernel::libc().close(entry.memory);
+  ::unsetenv(kVariable);
+}
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,22 @@
+// Descriptors of our own: close-on-exec, with numbers that programs do not expect to get, known to the closing calls so
+// that a daemon's "close everything" passes them by.
+#pragma once
+
+#include "sockets/fd_map.hpp"
+
+namespace viaduct::sockets {
+
+extern FdMap<char> internal_fds;
+
+// Takes `fd` over: the descriptor is moved up. -1: none left.
+int make_internal(int fd);
+inline bool is_internal(int fd) {
+  return internal_fds.find(fd) != nullptr;
+}
+template <class Use>
+void for_each_internal(Use&& use) {
+  internal_fds.each([&](int fd, char*) { use(fd); });
+}
+void close_internal(int fd);
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,222 @@
+#include "sockets/path.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/clock.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/tcp_position.hpp"
+#include "sockets/transfer.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+constexpr char kDoorbell = '!';
+
+// Under the sending lock.
+void leave_ring(Connection& connection, int fd) {
+  Path& path = connection.outgoing().path;
+  std::uint64_t written = 0;
+  (void)tcp_written(fd, written);
+  if (path.mode.load() == kTcp) path.ring_from.store(written);
+  path.tcp_from.store(written);
+  path.mode.store(kBack, std::memory_order_release);  // R3
+}
+
+// As the program set it.
+void restore_options(Connection& connection, int fd) {
+  const auto& libc = kernel::libc();
+  const int nodelay = connection.nodelay.load();
+  const int cork = connection.cork.load();
+  if (nodelay == 0) libc.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof nodelay);
+  if (cork != 0) libc.setsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof cork);
+}
+
+// Waits where the socket does not take more; a descriptor that is set to non-blocking must not lose bytes here.
+bool send_all(int fd, const char* bytes, std::size_t size) {
+  const auto& libc = kernel::libc();
+  while (size != 0) {
+    const ssize_t sent = libc.send(fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      bytes += sent;
+      size -= static_cast<std::size_t>(sent);
+    } else if (errno == EAGAIN) {
+      pollfd entry{fd, POLLOUT, 0};
+      libc.poll(&entry, 1, 100);
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Under the sending lock, on the ring.
+void ring_once(Connection& connection, int fd) {
+  Path& path = connection.outgoing().path;
+  path.rung_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
+  connection.rang.store(true, std::memory_order_relaxed);
+  path.rung.fetch_add(1);
+  // A full buffer means that there is something to read already.
+  if (kernel::libc().send(fd, &kDoorbell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
+    path.rung.fetch_sub(1);
+    if (errno == ECONNRESET || errno == EPIPE) connection.pending_error.store(errno, std::memory_order_relaxed);
+    connection.look_at_kernel.store(true, std::memory_order_relaxed);
+  }
+  Tally& tally = connection.outgoing().tally;
+  tally.wakes.store(tally.wakes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+bool switch_to_ring(Connection& connection, int fd) {
+  if (connection.peer().attached.load(std::memory_order_acquire) == 0 || connection.raw_senders.load() != 0 ||
+      connection.own().raw_senders.load() != 0 || connection.own().finished.load() != 0 ||
+      (connection.peer().request.load() & kTakeBack) != 0)
+    return false;
+  Path& path = connection.outgoing().path;
+  std::uint64_t written;
+  if (!tcp_written(fd, written)) return false;
+  path.ring_from.store(written);
+  path.mode.store(kRing, std::memory_order_release);  // R3
+  return true;
+}
+
+void hand_back_sending(Connection& connection, int fd, Why why) {
+  const StreamLock lock(connection.outgoing().sending.lock);
+  const std::uint32_t mode = connection.outgoing().path.mode.load();
+  if (mode == kBack) return;
+  // A peer that sleeps until it may send on cannot be woken afterwards.
+  if (mode == kRing && (connection.incoming().room.armed.exchange(0) & kInPoll) != 0) ring_once(connection, fd);
+  leave_ring(connection, fd);
+  connection.set_why(why);
+  restore_options(connection, fd);
+}
+
+void serve_take_back(Connection& connection, int fd) {
+  if (connection.outgoing().path.mode.load() == kBack) return;
+  const bool used = connection.outgoing().path.mode.load() == kRing;
+  leave_ring(connection, fd);
+  connection.set_why(Why::handed_back);
+  Receiver unread(connection.memory, connection.out());
+  char buffer[4096];
+  // No more than the ring can hold: a peer that writes into its own end keeps nobody here.
+  std::size_t most = used ? kBulkBytes + kRingBytes : 0;
+  for (bool alive = true; alive && most >= sizeof buffer; most -= sizeof buffer) {
+    const iovec piece{buffer, sizeof buffer};
+    Pieces pieces(&piece, 1);
+    const std::size_t size = unread.read(pieces, Receiver::Take::consume);
+    if (size == 0) break;
+    alive = send_all(fd, buffer, size);
+  }
+  restore_options(connection, fd);
+}
+
+bool begin_hand_back(Connection& connection, int fd, Why why) {
+  Direction& in = connection.incoming();
+  bool pending;
+  {
+    const StreamLock lock(in.receiving.lock);
+    const bool there = in.path.mode.load() == kBack;
+    if (!there) connection.own().request.fetch_or(kTakeBack);
+    // From here on nobody of this side reads the ring: what it holds will come over TCP.
+    if (!there && receives_on_ring(connection)) in.receiving.stage.store(kDiscard);
+    pending = !there && Receiver(connection.memory, connection.in()).has_data();
+    in.data.armed.store(0);
+  }
+  ring_doorbell(connection, fd);  // it may sleep
+  hand_back_sending(connection, fd, why);
+  // Whoever of the peer's was about to ring has rung now, or will see the request.
+  const StreamLock lock(in.sending.lock);
+  return pending;
+}
+
+void finish_hand_back(Connection& connection, int fd, int patience_ms) {
+  Direction& in = connection.incoming();
+  const Deadline deadline = Deadline::after_ns(Clock::steady(), static_cast<std::uint64_t>(patience_ms) * 1'000'000);
+  while (in.path.mode.load(std::memory_order_acquire) != kBack) {  // A3, pairs with R3 in leave_ring()
+    if (deadline.expired(Clock::steady().now_ns())) break;
+    pollfd entry{fd, POLLRDHUP, 0};
+    if (kernel::libc().poll(&entry, 1, 1) > 0) break;  // the peer has gone: there will be no answer
+  }
+  const StreamLock lock(in.receiving.lock);
+  if (in.receiving.stage.load() >= kReadRing) drain_doorbells(connection, fd);
+}
+
+void ring_doorbell(Connection& connection, int fd) {
+  const int kept = errno;
+  const StreamLock lock(connection.outgoing().sending.lock);
+  // After our own end of stream TCP takes no more doorbells. A peer that wants its bytes over TCP sleeps on no ring,
+  // and would take a doorbell for one of them.
+  const bool wanted = connection.own().finished.load() == 0 && (connection.peer().request.load() & kTakeBack) == 0;
+  const Path& path = connection.outgoing().path;
+  if (wanted && (path.mode.load() == kRing || (path.mode.load() == kTcp && switch_to_ring(connection, fd))))
+    ring_once(connection, fd);
+  errno = kept;
+}
+
+void serve_requests(Connection& connection, int fd) {
+  if ((connection.peer().request.load(std::memory_order_relaxed) & kTakeBack) != 0 &&
+      connection.outgoing().path.mode.load() != kBack) {
+    const StreamLock lock(connection.outgoing().sending.lock);
+    serve_take_back(connection, fd);
+  }
+  if ((connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0)
+    hand_back_sending(connection, fd, Why::handed_back);
+}
+
+std::uint32_t follow_path(Connection& connection, int fd) {
+  const Path& path = connection.incoming().path;
+  ReceiveState& state = connection.incoming().receiving;
+  for (;;) {
+    const std::uint32_t stage = state.stage.load(std::memory_order_relaxed);
+    const std::uint32_t mode = path.mode.load(std::memory_order_acquire);  // A3
+    std::uint64_t read = 0;
+    switch (stage) {
+      case kReadTcp: {
+        if (mode == kTcp || !tcp_read(fd, read)) return stage;
+        const std::uint64_t left = path.ring_from.load() - read;
+        state.tcp_left.store(left > INT64_MAX ? 0 : left);  // never behind us, unless the peer lies
+        state.stage.store(kReadRest);
+        break;
+      }
+      case kReadRest:
+        if (state.tcp_left.load() != 0) return stage;
+        state.stage.store((connection.own().request.load() & kTakeBack) == 0 ? kReadRing : kDiscard);
+        break;
+      case kReadRing:
+        if (mode != kBack) return stage;
+        if (Receiver(connection.memory, connection.in()).has_data()) return stage;
+        state.stage.store(kDiscard);
+        break;
+      case kDiscard:
+        drain_doorbells(connection, fd);
+        if (mode != kBack) return stage;
+        if (!tcp_read(fd, read) || read < path.tcp_from.load()) return stage;
+        state.stage.store(kReadBack);
+        break;
+      default:
+        return stage;
+    }
+  }
+}
+
+void drain_doorbells(Connection& connection, int fd) {
+  ReceiveState& state = connection.incoming().receiving;
+  const int kept = errno;
+  for (;;) {
+    const std::uint32_t due = connection.incoming().path.rung.load() - state.drained.load(std::memory_order_relaxed);
+    if (due == 0) break;
+    char bytes[256];
+    const ssize_t got = kernel::libc().recv(fd, bytes, std::min<std::size_t>(due, sizeof bytes), MSG_DONTWAIT);
+    if (got <= 0) break;
+    state.drained.store(state.drained.load(std::memory_order_relaxed) + static_cast<std::uint32_t>(got),
+                        std::memory_order_relaxed);
+  }
+  errno = kept;
+}
+
+}  // namespace viaduct::sockets

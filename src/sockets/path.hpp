@@ -1,0 +1,36 @@
+// Which way a direction goes: to the ring, back to TCP, and the doorbell that TCP carries meanwhile.
+#pragma once
+
+#include "sockets/connection.hpp"
+
+namespace viaduct::sockets {
+
+// Under the sending lock. False: not yet, the peer does not look at the ring or somebody writes to TCP just now.
+bool switch_to_ring(Connection& connection, int fd);
+
+// Sending goes over TCP from now on and for good; the receiver takes what the ring holds first.
+void hand_back_sending(Connection& connection, int fd, Why why);
+
+// Under the sending lock: the peer wants what it has not read from the ring over TCP.
+void serve_take_back(Connection& connection, int fd);
+
+// Both directions, unread bytes included, so that the socket may be used by somebody who knows nothing of rings. True:
+// there are bytes in the ring, which the peer will send over TCP the next time it looks at the connection.
+bool begin_hand_back(Connection& connection, int fd, Why why);
+// Waits for the peer to have done so, for as long, and leaves no doorbell behind.
+void finish_hand_back(Connection& connection, int fd, int patience_ms);
+
+// Wakes a peer that sleeps in the kernel: one byte over TCP.
+void ring_doorbell(Connection& connection, int fd);
+
+// What the peer, or somebody outside, asked of this end; to be called when a doorbell came. Cheap when there is
+// nothing.
+void serve_requests(Connection& connection, int fd);
+
+// Under the receiving lock: goes on to the stage that the sender's path, and what was read so far, allow.
+std::uint32_t follow_path(Connection& connection, int fd);
+
+// Under the receiving lock: takes doorbells off TCP, as many as the peer says it has rung.
+void drain_doorbells(Connection& connection, int fd);
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,318 @@
+#include "sockets/poll_wait.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/spinner.hpp"
+#include "sockets/epoll_set_state.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
+#include "sockets/rendezvous.hpp"
+#include "sockets/table.hpp"
+#include "sockets/transfer.hpp"
+#include "sockets/wait.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+constexpr std::uint64_t kKernelTurnNs = 20'000;
+constexpr nfds_t kOnStack = 64;
+constexpr short kIn = POLLIN | POLLRDNORM;
+constexpr short kOut = POLLOUT | POLLWRNORM;
+constexpr short kOver = POLLERR | POLLHUP | POLLNVAL | POLLRDHUP;
+
+std::uint64_t now_ns() {
+  return Clock::steady().now_ns();
+}
+
+Connection* accelerated(int fd) {
+  Connection* const connection = fd < 0 ? nullptr : find_connection(fd);
+  return connection != nullptr && connection->attached() ? connection : nullptr;
+}
+
+// The kernel gets a copy of the entries, with what makes sense to ask it.
+class Copy {
+ public:
+  Copy(const pollfd* entries, nfds_t count) : size_(count * sizeof(pollfd)) {
+    if (count <= kOnStack)
+      entries_ = small_;
+    else if (void* memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+             memory != MAP_FAILED)
+      entries_ = static_cast<pollfd*>(memory);
+    if (entries_ != nullptr) std::memcpy(entries_, entries, size_);
+  }
+  ~Copy() {
+    if (entries_ != nullptr && entries_ != small_) ::munmap(entries_, size_);
+  }
+  Copy(const Copy&) = delete;
+  Copy& operator=(const Copy&) = delete;
+  pollfd* get() { return entries_; }
+
+ private:
+  pollfd small_[kOnStack];
+  pollfd* entries_ = nullptr;
+  std::size_t size_;
+};
+
+thread_local std::uint64_t last_kernel_ns [[gnu::tls_model("initial-exec")]] = 0;
+
+class Polling {
+ public:
+  Polling(pollfd* entries, nfds_t count, pollfd* asked, const sigset_t* mask)
+      : entries_(entries), count_(count), asked_(asked), mask_(mask) {}
+
+  int wait(Deadline deadline) {
+    static thread_local Spinner spinner [[gnu::tls_model("initial-exec")]] (settings().spin_ns);
+    for (;;) {
+      const int found = from_rings();
+      const std::uint64_t now = now_ns();
+      if (found != 0 && !ending_ && (count_ == 1 || now - last_kernel_ns < kKernelTurnNs)) return found;
+      if (found != 0) return ask_kernel(Deadline::at_ns(0));
+      if (deadline.expired(now)) return ask_kernel(deadline);
+      if (only_rings_ || now - last_kernel_ns >= kKernelTurnNs) {
+        if (!only_rings_)
+          if (const int others = ask_kernel(Deadline::at_ns(0)); others != 0) return others;
+        if (spin(spinner, deadline)) continue;
+      } else if (spin(spinner, deadline)) {
+        continue;
+      }
+      const int woken = sleep(spinner, deadline);
+      if (woken != 0 || deadline.expired(now_ns())) return woken;
+    }
+  }
+
+ private:
+  short ring_says(const pollfd& entry, Connection& connection) {
+    short bits = 0;
+    if ((entry.events & kIn) != 0 && ring_readable(connection, entry.fd))
+      bits |= static_cast<short>(entry.events & kIn);
+    if ((entry.events & kOut) != 0 && sends_on_ring(connection) && ring_writable(connection))
+      bits |= static_cast<short>(entry.events & kOut);
+    return bits;
+  }
+
+  int from_rings() {
+    int found = 0;
+    only_rings_ = true;
+    ending_ = false;
+    for (nfds_t i = 0; i < count_; ++i) {
+      pollfd& entry = entries_[i];
+      entry.revents = 0;
+      if (entry.fd < 0) continue;
+      if (Connection* const connection = accelerated(entry.fd)) {
+        entry.revents = ring_says(entry, *connection);
+        // How it ended, and urgent bytes, which come behind the ring, are for the kernel to say.
+        ending_ |=
+            connection->peer_says_end() || ((entry.events & POLLPRI) != 0 &&
+                                            connection->incoming().path.mode.load(std::memory_order_relaxed) == kBack);
+      } else if (EpollSet* const set = find_set(entry.fd)) {
+        only_rings_ = false;
+        if ((entry.events & kIn) != 0 && set_ready(*set)) entry.revents = static_cast<short>(entry.events & kIn);
+      } else {
+        only_rings_ = false;
+      }
+      if (entry.revents != 0) ++found;
+    }
+    return found;
+  }
+
+  bool spin(Spinner& spinner, Deadline deadline) {
+    const std::uint64_t start = now_ns();
+    for (nfds_t i = 0; i < count_; ++i)
+      if (Connection* const connection = accelerated(entries_[i].fd);
+          connection != nullptr && !spinning_makes_sense(*connection))
+        return false;
+    std::uint64_t asked = start;
+    bool kernel_ready = false;
+    int looks = 0;
+    const auto ready = [&] {
+      if (from_rings() != 0) return true;
+      if (++looks % 32 != 0) return false;
+      for (nfds_t i = 0; i < count_; ++i)
+        if (Connection* const connection = accelerated(entries_[i].fd);
+            connection != nullptr && connection->peer_says_end())
+          return kernel_ready = true;
+      if (only_rings_) return false;
+      const std::uint64_t now = now_ns();
+      if (now - asked < kKernelTurnNs / 2) return false;
+      asked = now;
+      prepare();
+      return kernel_ready = kernel::libc().poll(asked_, count_, 0) > 0;
+    };
+    return spinner.spin(start, deadline, ready) && !kernel_ready;
+  }
+
+  // Doorbells, ends and errors of accelerated ones; TCP's room means nothing while the ring is used.
+  void prepare() {
+    for (nfds_t i = 0; i < count_; ++i) {
+      asked_[i] = entries_[i];
+      asked_[i].revents = 0;
+      Connection* const connection = accelerated(entries_[i].fd);
+      if (connection == nullptr) {
+        if (EpollSet* const set = entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd)) set_tell_kernel(*set);
+        continue;
+      }
+      asked_[i].events |= POLLIN | POLLRDHUP;
+      if (sends_on_ring(*connection)) asked_[i].events &= static_cast<short>(~kOut);
+    }
+  }
+
+  int ask_kernel(Deadline deadline) {
+    prepare();
+    int got;
+    if (deadline.is_never()) {
+      got = kernel::libc().ppoll(asked_, count_, nullptr, mask_);
+    } else {
+      const timespec left = to_timespec(deadline.left_ns(now_ns()));
+      got = kernel::libc().ppoll(asked_, count_, &left, mask_);
+    }
+    last_kernel_ns = now_ns();
+    if (got < 0) return -1;
+    return judge();
+  }
+
+  int judge() {
+    int found = 0;
+    for (nfds_t i = 0; i < count_; ++i) {
+      pollfd& entry = entries_[i];
+      const short said = asked_[i].revents;
+      Connection* const connection = accelerated(entry.fd);
+      if (connection == nullptr) {
+        entry.revents = said;
+        if (EpollSet* const set = said == 0 && entry.fd >= 0 ? find_set(entry.fd) : nullptr;
+            set != nullptr && (entry.events & kIn) != 0 && set_ready(*set))
+          entry.revents = static_cast<short>(entry.events & kIn);
+      } else {
+        entry.revents = truth(entry, said, *connection);
+      }
+      if (entry.revents != 0) ++found;
+    }
+    return found;
+  }
+
+  short truth(const pollfd& entry, short said, Connection& connection) {
+    if (said != 0) serve_requests(connection, entry.fd);
+    if (said != 0 && slept_since_ != 0)
+      took_ = std::min(took_, time_had_nobody_slept(connection, slept_since_, last_kernel_ns));
+    const bool over = (said & kOver) != 0;
+    short bits = static_cast<short>(said & (entry.events | POLLERR | POLLHUP | POLLNVAL) & ~(kIn | kOut));
+    bits |= ring_says(entry, connection);
+    if (said != 0) connection.look_at_kernel.store(true, std::memory_order_relaxed);
+    if ((said & kIn) != 0 && (entry.events & kIn) != 0 && (over || readable_after_all(connection, entry.fd, true)))
+      bits |= static_cast<short>(entry.events & kIn);
+    else if ((said & kIn) != 0 && !over)
+      (void)readable_after_all(connection, entry.fd, true);  // a doorbell for room: take it off
+    if ((entry.events & kOut) != 0 &&
+        ((said & kOut) != 0 || over || (sends_on_ring(connection) && ring_writable(connection))))
+      bits |= static_cast<short>(entry.events & kOut);
+    return bits;
+  }
+
+  int sleep(Spinner& spinner, Deadline deadline) {
+    const std::uint64_t start = now_ns();
+    slept_since_ = start;
+    bool room = false;
+    for (nfds_t i = 0; i < count_; ++i) {
+      if (Connection* const connection = accelerated(entries_[i].fd)) {
+        expect_data(*connection);
+        if ((entries_[i].events & kOut) != 0 && sends_on_ring(*connection)) room |= !expect_room(*connection);
+      } else if (EpollSet* const set = entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd)) {
+        set_expect(*set);
+      }
+    }
+    int found = from_rings();
+    if (found == 0 && !room) found = doorbells_settled() ? ask_kernel(nap(deadline)) : ask_kernel(Deadline::at_ns(0));
+    const int kept = errno;
+    for (nfds_t i = 0; i < count_; ++i) {
+      if (Connection* const connection = accelerated(entries_[i].fd))
+        stop_expecting_data(*connection);
+      else if (EpollSet* const set = entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd))
+        set_stop_expecting(*set);
+    }
+    if (took_ != UINT64_MAX)
+      spinner.learn_awake(took_);
+    else
+      spinner.learn(now_ns() - start);
+    slept_since_ = 0;
+    took_ = UINT64_MAX;
+    errno = kept;
+    return found;
+  }
+
+  // Doorbells that were left behind would end the sleep at once.
+  bool doorbells_settled() {
+    bool settled = true;
+    for (nfds_t i = 0; i < count_; ++i)
+      if (Connection* const connection = accelerated(entries_[i].fd))
+        if (readable_after_all(*connection, entries_[i].fd, false)) settled = false;
+    return settled;
+  }
+
+  // Where others sleep on the same doorbell, whoever misses it looks by itself.
+  Deadline nap(Deadline deadline) {
+    constexpr std::uint64_t kSharedNapNs = 5'000'000;
+    for (nfds_t i = 0; i < count_; ++i)
+      if (Connection* const connection = accelerated(entries_[i].fd))
+        if (connection->incoming().data.sleepers.load(std::memory_order_relaxed) > 1) {
+          const std::uint64_t now = now_ns();
+          return Deadline::at_ns(now + std::min(kSharedNapNs, deadline.left_ns(now)));
+        }
+    return deadline;
+  }
+
+  pollfd* entries_;
+  nfds_t count_;
+  pollfd* asked_;
+  const sigset_t* mask_;
+  bool only_rings_ = false;
+  bool ending_ = false;  // the kernel has something to add
+  std::uint64_t slept_since_ = 0;
+  std::uint64_t took_ = UINT64_MAX;
+};
+
+}  // namespace
+
+RawPolling::RawPolling(const pollfd* entries, nfds_t count) : entries_(entries), count_(count) {
+  count_in(1);
+}
+
+RawPolling::~RawPolling() {
+  const int kept = errno;
+  count_in(-1);
+  errno = kept;
+}
+
+void RawPolling::count_in(int change) {
+  for (nfds_t i = 0; i < std::min<nfds_t>(count_, kMost); ++i) {
+    Connection* const connection = entries_[i].fd < 0 ? nullptr : find_connection(entries_[i].fd);
+    if (connection == nullptr) continue;
+    if (change > 0 && (entries_[i].events & kIn) != 0 && connection->life.load() <= Life::offering) {
+      connection->raw_receivers.fetch_add(1);
+      counted_[i] = true;
+    } else if (change < 0 && counted_[i]) {
+      connection->raw_receivers.fetch_sub(1);
+      if (connection->attached()) announce_if_ready(*connection);
+    }
+  }
+}
+
+bool any_accelerated(const pollfd* entries, nfds_t count) {
+  for (nfds_t i = 0; i < count; ++i) {
+    if (entries[i].fd < 0) continue;
+    if (accelerated(entries[i].fd) != nullptr) return true;
+    if (EpollSet* const set = find_set(entries[i].fd); set != nullptr && set->members_seen.load()) return true;
+  }
+  return false;
+}
+
+int poll_wait(pollfd* entries, nfds_t count, Deadline deadline, const sigset_t* mask) {
+  Copy copy(entries, count);
+  if (copy.get() == nullptr) return errno = ENOMEM, -1;
+  return Polling(entries, count, copy.get(), mask).wait(deadline);
+}
+
+}  // namespace viaduct::sockets

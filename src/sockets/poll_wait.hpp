@@ -1,0 +1,35 @@
+// poll() over descriptors of all kinds: accelerated connections by their rings, the others by the kernel.
+#pragma once
+
+#include <poll.h>
+#include <signal.h>
+
+#include <bitset>
+
+#include "base/clock.hpp"
+
+namespace viaduct::sockets {
+
+// Whether there is anything that the kernel alone would judge wrong.
+bool any_accelerated(const pollfd* entries, nfds_t count);
+
+int poll_wait(pollfd* entries, nfds_t count, Deadline deadline, const sigset_t* mask);
+
+// While the kernel's poll sleeps on connections that are not attached yet: such a sleeper is not rung for, so the peer
+// must not use the ring before it has woken up.
+class RawPolling {
+ public:
+  RawPolling(const pollfd* entries, nfds_t count);
+  ~RawPolling();
+  RawPolling(const RawPolling&) = delete;
+  RawPolling& operator=(const RawPolling&) = delete;
+
+ private:
+  void count_in(int change);
+  static constexpr nfds_t kMost = 1024;
+  const pollfd* entries_;
+  nfds_t count_;
+  std::bitset<kMost> counted_;
+};
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,40 @@
+// The library's life inside a process: start, fork.
+#include <pthread.h>
+#include <unistd.h>
+
+#include "sockets/epoll_set.hpp"
+#include "sockets/inherit.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/settings.hpp"
+#include "sockets/table.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+pid_t forking = 0;
+
+void before_fork() {
+  forking = own_pid();
+  table_before_fork();
+  sets_before_fork();
+}
+void in_parent() {
+  table_after_fork_in_parent();
+}
+void in_child() {
+  table_after_fork_in_child();
+  sets_after_fork_in_child(forking);
+}
+
+__attribute__((constructor(200))) void start() {
+  (void)kernel::libc();
+  (void)own_pid();
+  ::pthread_atfork(before_fork, in_parent, in_child);
+  if (!settings().enabled) return;
+  adopt_inherited();
+}
+
+}  // namespace
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,299 @@
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/clock.hpp"
+#include "base/fence.hpp"
+#include "base/spin.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
+#include "sockets/rendezvous.hpp"
+#include "sockets/tcp_position.hpp"
+#include "sockets/transfer.hpp"
+#include "sockets/wait.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+enum class Got { bytes, nothing, end, fault };
+
+constexpr std::uint64_t kKernelLookNs = 20'000;  // an empty ring asks the kernel for the end of the stream as often
+
+// One attempt, under the receiving lock.
+class Reading {
+ public:
+  Reading(Connection& connection, int fd, Pieces& pieces, int flags, bool will_sleep)
+      : connection_(connection),
+        direction_(connection.incoming()),
+        state_(direction_.receiving),
+        fd_(fd),
+        pieces_(pieces),
+        flags_(flags),
+        will_sleep_(will_sleep) {}
+
+  Got attempt() {
+    for (;;) {
+      Got got;
+      switch (state_.stage.load(std::memory_order_relaxed)) {
+        case kReadRing:
+          if (from_ring(got)) return got;
+          break;
+        case kReadTcp:
+          if (from_tcp(got)) return got;
+          break;
+        case kReadRest:
+          got = from_kernel(static_cast<std::size_t>(state_.tcp_left.load()));
+          if (got == Got::bytes && (flags_ & MSG_PEEK) == 0)
+            state_.tcp_left.fetch_sub(bytes_);
+          else if (got == Got::bytes && bytes_ == state_.tcp_left.load() && !pieces_.done())
+            bytes_ += Receiver(connection_.memory, connection_.in()).read(pieces_, Receiver::Take::peek);
+          follow_path(connection_, fd_);
+          return got;
+        case kDiscard:
+          break;
+        default:
+          return from_kernel(pieces_.size());
+      }
+      const std::uint32_t stage = follow_path(connection_, fd_);
+      if (stage == kDiscard || stage == kReadTcp) return Got::nothing;
+    }
+  }
+
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  // The answer of the kernel's socket, which never waits here.
+  Got from_kernel(std::size_t most) {
+    if (const std::uint32_t kept = state_.pushed_back.load(); kept != 0) return take_pushed_back(kept);
+    const ssize_t got = kernel::libc().recv(fd_, pieces_.data(), std::min(most, pieces_.size()), flags_ | MSG_DONTWAIT);
+    if (got > 0) {
+      bytes_ = static_cast<std::size_t>(got);
+      pieces_.advance(bytes_);
+      return Got::bytes;
+    }
+    if (got == 0) return Got::end;
+    return errno == EAGAIN ? Got::nothing : Got::fault;
+  }
+
+  Got take_pushed_back(std::uint32_t kept) {
+    if ((flags_ & MSG_TRUNC) == 0) *pieces_.data() = static_cast<std::byte>(kept);
+    pieces_.advance(bytes_ = 1);
+    if ((flags_ & MSG_PEEK) == 0) state_.pushed_back.store(0);
+    return Got::bytes;
+  }
+
+  // The sender may leave TCP at any time, doorbells follow what it sent before: only what had arrived while it was
+  // still there is surely data. False: it has left.
+  bool from_tcp(Got& got) {
+    const auto left = [this] { return direction_.path.mode.load(std::memory_order_acquire) != kTcp; };  // A3
+    const int ready = tcp_unread(fd_);
+    char byte;
+    const ssize_t end = ready == 0 ? kernel::libc().recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 1;
+    const int fault = errno;
+    if (left()) return false;
+    if (ready > 0)
+      got = from_kernel(static_cast<std::size_t>(ready));
+    else if (end >= 0)
+      got = end == 0 ? Got::end : Got::nothing;
+    else
+      got = fault == EAGAIN ? Got::nothing : (errno = fault, Got::fault);
+    return true;
+  }
+
+  bool from_ring(Got& got) {
+    Receiver ring(connection_.memory, connection_.in());
+    const auto take = (flags_ & MSG_PEEK) != 0    ? Receiver::Take::peek
+                      : (flags_ & MSG_TRUNC) != 0 ? Receiver::Take::discard
+                                                  : Receiver::Take::consume;
+    if ((flags_ & (MSG_PEEK | MSG_TRUNC)) == (MSG_PEEK | MSG_TRUNC)) [[unlikely]]
+      bytes_ = std::min(ring.bytes_ready(), pieces_.bytes_left());  // counted only: there may be no buffer
+    else
+      bytes_ = ring.read(pieces_, take);
+    const std::uint32_t rung = direction_.path.rung.load(std::memory_order_relaxed);
+    if (bytes_ != 0) [[likely]] {
+      // A doorbell stays on TCP for as long as there is something to read, so that everybody's poll sees it.
+      const bool doorbells = rung != state_.drained.load(std::memory_order_relaxed);
+      if (doorbells && !ring.has_data()) drain_doorbells(connection_, fd_);
+      wake_senders(ring.senders_to_wake(false));
+      got = Got::bytes;
+      return true;
+    }
+    return nothing_in(ring, got);
+  }
+
+  bool nothing_in(Receiver& ring, Got& got) {
+    if (ring.broken()) {
+      errno = ECONNRESET;
+      got = Got::fault;
+      return true;
+    }
+    fence::full();  // F2: what was given back, then who waits for it
+    wake_senders(ring.senders_to_wake(true));
+    const Path& path = direction_.path;
+    if (path.mode.load(std::memory_order_relaxed) == kBack && follow_path(connection_, fd_) != kReadRing) return false;
+    if (path.rung.load() != state_.drained.load()) drain_doorbells(connection_, fd_);
+    got = should_ask_kernel() ? ask_kernel(ring) : Got::nothing;
+    return got != Got::bytes || bytes_ != 0;  // published meanwhile: look again
+  }
+
+  bool should_ask_kernel() {
+    if (connection_.look_at_kernel.exchange(false, std::memory_order_relaxed)) return true;
+    if (connection_.peer_says_end()) {
+      connection_.vain_asks.fetch_add(1, std::memory_order_relaxed);
+      return true;
+    }
+    if (will_sleep_) return false;
+    const std::uint64_t now = Clock::steady().now_ns();
+    if (now - connection_.last_kernel_look.load(std::memory_order_relaxed) < kKernelLookNs) return false;
+    connection_.last_kernel_look.store(now, std::memory_order_relaxed);
+    return true;
+  }
+
+  // End and errors are the kernel's to tell, but all that was published before them is read first.
+  Got ask_kernel(Receiver& ring) {
+    char byte;
+    ssize_t answer = kernel::libc().recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (answer < 0 && errno == EAGAIN) return Got::nothing;
+    if (ring.has_data()) return Got::bytes;
+    if (const int told = connection_.pending_error.exchange(0); told != 0) answer = -1, errno = told;
+    if (answer == 0) {
+      if (peer_lost_bytes()) return errno = ECONNRESET, Got::fault;
+      return Got::end;
+    }
+    if (answer < 0) return Got::fault;
+    // A byte that nobody rang: written by somebody who holds the other end and knows nothing of rings.
+    if (direction_.path.rung.load() != state_.drained.load() || direction_.path.mode.load() == kBack)
+      return Got::nothing;
+    return from_kernel(1);
+  }
+
+  // A peer that goes with unread bytes resets a TCP connection. Told once.
+  bool peer_lost_bytes() {
+    if (connection_.peer().closed.load() != 0 || connection_.peer().finished.load() != 0) return false;
+    if (connection_.outgoing().path.mode.load() != kRing) return false;
+    Receiver theirs(connection_.memory, connection_.out());
+    return theirs.has_data() && tcp_peer_ended(fd_) && !connection_.reset_told.exchange(true);
+  }
+
+  void wake_senders(std::uint32_t how) {
+    if (how == 0) [[likely]]
+      return;
+    if ((how & kOnFutex) != 0) wake_room_sleepers(direction_.room);
+    if ((how & kInPoll) != 0) ring_doorbell(connection_, fd_);
+  }
+
+  Connection& connection_;
+  Direction& direction_;
+  ReceiveState& state_;
+  int fd_;
+  Pieces& pieces_;
+  int flags_;
+  bool will_sleep_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace
+
+namespace {
+
+constexpr std::uint32_t kStreaming = 8;
+constexpr std::size_t kTiny = 512;
+constexpr std::uint64_t kLetItFillNs = 400;
+
+// A sender that sends one tiny message after the other is slowed down by a receiver that fetches the line for each of
+// them. So in such a stream two looks are some messages' time apart, and take several at once. A peer that answers is
+// never met here: its message is waited for.
+void let_it_fill(Connection& connection) {
+  const std::uint64_t until = connection.last_receive_ns.load(std::memory_order_relaxed) + kLetItFillNs;
+  while (Clock::steady().now_ns() < until) cpu_relax();
+}
+
+void note_at_once(Connection& connection, std::size_t bytes) {
+  if (bytes > kTiny) return connection.in_a_row.store(0, std::memory_order_relaxed);
+  const std::uint32_t before = connection.in_a_row.load(std::memory_order_relaxed);
+  connection.in_a_row.store(before + 1, std::memory_order_relaxed);
+  if (before + 1 >= kStreaming) connection.last_receive_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
+}
+
+}  // namespace
+
+std::size_t quick_receive(Connection& connection, void* bytes, std::size_t size) {
+  Direction& in = connection.incoming();
+  if (in.receiving.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
+  if (connection.in_a_row.load(std::memory_order_relaxed) >= kStreaming) let_it_fill(connection);
+  const StreamLock lock(in.receiving.lock, connection.alone());
+  if (in.receiving.stage.load(std::memory_order_relaxed) != kReadRing ||
+      in.path.rung.load(std::memory_order_relaxed) != in.receiving.drained.load(std::memory_order_relaxed))
+    return 0;
+  const std::size_t got = Receiver(connection.memory, connection.in()).read_small(bytes, size);
+  if (got != 0) note_at_once(connection, got);
+  return got;
+}
+
+namespace {
+
+// What is there is not taken, so nothing would wake a sleeper when more has come: looked at again and again.
+ssize_t peek_at_all(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags) {
+  constexpr int kNapMs = 1;
+  const auto wanted = static_cast<ssize_t>(Pieces(pieces, count).bytes_left());
+  const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
+  for (ssize_t before = 0;;) {
+    const ssize_t got = stream_receive(connection, fd, pieces, count, flags & ~MSG_WAITALL);
+    if (got <= 0 || got >= wanted || !may_wait) return got;
+    pollfd end{fd, POLLRDHUP, 0};
+    const int found = kernel::libc().poll(&end, 1, kNapMs);
+    if (found < 0 || (found > 0 && got == before)) return got;
+    before = got;
+  }
+}
+
+}  // namespace
+
+ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+  if ((flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL)) [[unlikely]]
+    return peek_at_all(connection, fd, first, count, flags);
+  Pieces pieces(first, count);
+  announce_if_ready(connection);
+  serve_requests(connection, fd);
+  const std::size_t wanted = pieces.bytes_left();
+  if (wanted == 0) return 0;
+  const bool all = (flags & MSG_WAITALL) != 0 && (flags & MSG_PEEK) == 0;
+  const std::size_t least =
+      all ? wanted
+          : std::min<std::size_t>(wanted,
+                                  static_cast<std::size_t>(connection.low_water.load(std::memory_order_relaxed)));
+  const int kernel_flags = flags & (MSG_PEEK | MSG_TRUNC);
+  std::size_t total = 0;
+  bool waited = false;
+  ReceiveWait wait(connection, fd);
+  for (;;) {
+    const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
+    Got got;
+    {
+      const StreamLock lock(connection.incoming().receiving.lock, connection.alone());
+      Reading reading(connection, fd, pieces, kernel_flags, may_wait);
+      got = reading.attempt();
+      total += reading.bytes();
+    }
+    if (got == Got::end) return static_cast<ssize_t>(total);
+    if (got == Got::fault) return total != 0 ? static_cast<ssize_t>(total) : -1;
+    if (got == Got::bytes && (total >= least || (flags & MSG_PEEK) != 0)) {
+      if (!waited) note_at_once(connection, total);
+      return static_cast<ssize_t>(total);
+    }
+    if (got == Got::bytes) continue;
+    if (total >= least) return static_cast<ssize_t>(total);
+    if (!may_wait) {
+      if (total != 0) return static_cast<ssize_t>(total);
+      errno = EAGAIN;
+      return -1;
+    }
+    connection.in_a_row.store(0, std::memory_order_relaxed);
+    waited = true;
+    if (!wait.for_data()) return total != 0 ? static_cast<ssize_t>(total) : -1;
+  }
+}
+
+}  // namespace viaduct::sockets

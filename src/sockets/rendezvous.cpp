@@ -1,0 +1,269 @@
+#include "sockets/rendezvous.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "sockets/epoll_set.hpp"
+#include "sockets/internal_fd.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/settings.hpp"
+#include "sockets/table.hpp"
+#include "sockets/tcp_position.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+constexpr std::uint32_t kProvedLongLived = 5;  // operations; request, answer and end of a short connection are fewer
+// Operations between looks: a share of those so far, so that a peer that never comes costs next to nothing and one that
+// comes late is found soon. Listening is cheaper than calling.
+constexpr std::uint32_t kRarestLook = 512;
+constexpr std::uint32_t kRarestCall = 16384;
+constexpr int kHelloWaitMs = 20;  // for the memory, once the peer has connected
+
+struct ErrnoKeeper {
+  int kept = errno;
+  ~ErrnoKeeper() { errno = kept; }
+};
+
+// ---- names
+
+struct Address {
+  std::array<std::uint8_t, 18> bytes{};  // IPv6 address (IPv4 mapped), port
+  bool ok = false;
+  bool loopback = false;
+};
+
+Address normal(const sockaddr_storage& storage) {
+  Address address;
+  if (storage.ss_family == AF_INET) {
+    const auto& in = reinterpret_cast<const sockaddr_in&>(storage);
+    address.bytes[10] = address.bytes[11] = 0xff;
+    std::memcpy(&address.bytes[12], &in.sin_addr, 4);
+    std::memcpy(&address.bytes[16], &in.sin_port, 2);
+    address.ok = true;
+  } else if (storage.ss_family == AF_INET6) {
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(storage);
+    std::memcpy(&address.bytes[0], &in6.sin6_addr, 16);
+    std::memcpy(&address.bytes[16], &in6.sin6_port, 2);
+    address.ok = true;
+  }
+  static constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  const bool mapped = std::memcmp(address.bytes.data(), kMapped, 12) == 0;
+  address.loopback = mapped ? address.bytes[12] == 127
+                            : std::memcmp(address.bytes.data(), &in6addr_loopback, sizeof in6addr_loopback) == 0;
+  return address;
+}
+
+bool addresses(int fd, Address& own, Address& peer) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return false;
+  own = normal(storage);
+  size = sizeof storage;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return false;
+  peer = normal(storage);
+  return own.ok && peer.ok;
+}
+
+// Whether the address is one of this host: only then it can be bound to.
+bool is_local(const Address& address) {
+  sockaddr_in6 name{};
+  name.sin6_family = AF_INET6;
+  std::memcpy(&name.sin6_addr, address.bytes.data(), 16);
+  const int probe = kernel::libc().socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return false;
+  const int off = 0;
+  kernel::libc().setsockopt(probe, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  const bool local = ::bind(probe, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0;
+  kernel::libc().close(probe);
+  return local;
+}
+
+bool same_host(const Address& own, const Address& peer) {
+  if (own.loopback && peer.loopback) return true;
+  if (std::memcmp(own.bytes.data(), peer.bytes.data(), 16) == 0) return true;
+  return is_local(peer);
+}
+
+struct Name {
+  sockaddr_un address{};
+  socklen_t size = 0;
+};
+
+Name meeting_place(const Address& listener, const Address& caller) {
+  Name name;
+  name.address.sun_family = AF_UNIX;
+  char* const text = name.address.sun_path + 1;  // abstract: gone with its socket
+  int at = std::snprintf(text, sizeof name.address.sun_path - 1, "viaduct-stream-1/");
+  for (const Address* address : {&listener, &caller})
+    for (const std::uint8_t byte : address->bytes)
+      at += std::snprintf(text + at, sizeof name.address.sun_path - 1 - static_cast<std::size_t>(at), "%02x", byte);
+  name.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(at));
+  return name;
+}
+
+// ---- who may
+
+bool may_share_with(int unix_socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (kernel::libc().getsockopt(unix_socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+  return settings().any_user || peer.uid == ::geteuid();
+}
+
+void give_up(Connection& connection, Why why) {
+  withdraw(connection);
+  connection.set_why(why);
+  connection.set_life(Life::plain);
+}
+
+// Not now; there may be a descriptor, or the peer, later.
+void later(Connection& connection, Why why) {
+  connection.set_why(why);
+  const std::uint32_t now = connection.operations.load(std::memory_order_relaxed);
+  const bool listens = connection.life.load(std::memory_order_relaxed) == Life::offering && why != Why::other_user;
+  connection.next_attempt = now + std::clamp<std::uint32_t>(now / 2, 1, listens ? kRarestLook : kRarestCall);
+}
+
+// ---- the end with the lower address
+
+void open_offer(Connection& connection, const Name& name) {
+  int fd = kernel::libc().socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0) fd = make_internal(fd);
+  if (fd < 0) return later(connection, errno == EPERM || errno == EACCES ? Why::forbidden : Why::no_descriptors);
+  // In use: another process that holds this end got there first.
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&name.address), name.size) != 0 ||
+      kernel::libc().listen(fd, 1) != 0) {
+    close_internal(fd);
+    return later(connection, Why::waiting);
+  }
+  connection.listener = fd;
+  connection.set_life(Life::offering);
+  later(connection, Why::waiting);
+}
+
+// What the caller sent: one byte and the memory.
+Result<Segment> receive_memory(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  if (kernel::libc().poll(&entry, 1, kHelloWaitMs) != 1) return Error(ETIMEDOUT, "no memory came");
+  return receive_segment(fd, kStreamLayout);
+}
+
+void look_for_caller(Connection& connection, int socket) {
+  const int fd = kernel::libc().accept4(connection.listener, nullptr, nullptr, SOCK_CLOEXEC);
+  if (fd < 0) return later(connection, Why::waiting);
+  const Fd caller(fd);
+  if (!may_share_with(fd)) return later(connection, Why::other_user);
+  auto segment = receive_memory(fd);
+  if (!segment) return later(connection, segment.error().code() == EPROTO ? Why::wrong_version : Why::waiting);
+  if (segment->payload().size() < kStreamBytes) return give_up(connection, Why::wrong_version);
+  withdraw(connection);
+  attach(connection, socket, std::move(*segment), 1);
+}
+
+// ---- the end with the higher address
+
+void call(Connection& connection, int socket, const Name& name) {
+  const int fd = kernel::libc().socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return later(connection, errno == EPERM || errno == EACCES ? Why::forbidden : Why::no_descriptors);
+  const Fd caller(fd);
+  if (kernel::libc().connect(fd, reinterpret_cast<const sockaddr*>(&name.address), name.size) != 0)
+    return later(connection, Why::waiting);
+  if (!may_share_with(fd)) return later(connection, Why::other_user);
+  auto segment = Segment::create(
+      {.name = kStreamName, .layout = kStreamLayout, .payload_size = kStreamBytes, .committed = kFirstCommitted});
+  if (!segment) return later(connection, segment.error().code() == EMFILE ? Why::no_descriptors : Why::no_memory);
+  if (!send_segment(fd, *segment)) return later(connection, Why::waiting);
+  attach(connection, socket, std::move(*segment), 0);
+}
+
+// Nagle's algorithm, corks and low-water marks hold single bytes back. The program's own settings are kept for it to
+// read.
+void deliver_doorbells_at_once(Connection& connection, int socket) {
+  const auto& libc = kernel::libc();
+  const auto replace = [&](int option, int with, std::atomic<int>& kept) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    libc.getsockopt(socket, IPPROTO_TCP, option, &value, &size);
+    kept.store(value);
+    if (value != with) libc.setsockopt(socket, IPPROTO_TCP, option, &with, sizeof with);
+  };
+  replace(TCP_NODELAY, 1, connection.nodelay);
+  replace(TCP_CORK, 0, connection.cork);
+  const int one = 1;
+  if (connection.low_water.load() != 1) libc.setsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+}
+
+void attempt(Connection& connection, int fd) {
+  if (in_borrowed_memory()) return;  // its descriptors are not those of the table
+  if (registry_records.load(std::memory_order_relaxed) == nullptr) registry_add(connection, fd);  // forked since
+  if (connection.family != nullptr && !sole_member(*connection.family, ::getpid()))
+    return later(connection, Why::held_elsewhere);
+  if (connection.life.load() == Life::offering) return look_for_caller(connection, fd);
+  Address own, peer;
+  if (!addresses(fd, own, peer)) return later(connection, Why::not_connected);
+  if (!same_host(own, peer)) return give_up(connection, Why::remote);
+  const int order = std::memcmp(own.bytes.data(), peer.bytes.data(), own.bytes.size());
+  if (order == 0) return give_up(connection, Why::not_connected);  // connected to itself
+  std::uint64_t counted;
+  if (!tcp_written(fd, counted)) return give_up(connection, Why::kernel_too_old);
+  if (order < 0)
+    open_offer(connection, meeting_place(own, peer));
+  else
+    call(connection, fd, meeting_place(peer, own));
+}
+
+}  // namespace
+
+void count_operation(Connection& connection, int fd) {
+  const std::uint32_t now = connection.operations.load(std::memory_order_relaxed) + 1;
+  connection.operations.store(now, std::memory_order_relaxed);
+  if (now < kProvedLongLived || now < connection.next_attempt) return;
+  if (connection.life.load(std::memory_order_relaxed) > Life::offering || !connection.upgrade_lock.try_acquire())
+    return;
+  const ErrnoKeeper keeper;
+  if (connection.life.load() <= Life::offering) attempt(connection, fd);
+  connection.upgrade_lock.release();
+}
+
+void withdraw(Connection& connection) {
+  if (connection.listener < 0) return;
+  close_internal(connection.listener);
+  connection.listener = -1;
+}
+
+void attach(Connection& connection, int socket, Segment segment, int side) {
+  Segment::Parts parts = std::move(segment).release();
+  const int kept = make_internal(parts.fd.release());
+  connection.memory = {parts.payload.data(), kept};  // without a descriptor it works, but cannot be passed on
+  connection.side = side;
+  struct stat info {};
+  connection.inode = ::fstat(socket, &info) == 0 ? info.st_ino : 0;
+  deliver_doorbells_at_once(connection, socket);
+  connection.own().pid.store(::getpid());
+  join_family(connection.own().holders, ::getpid());
+  registry_attached(connection);
+  connection.set_why(Why::accelerated);
+  connection.set_life(Life::attached, std::memory_order_seq_cst);
+  sets_note_attached(connection);  // who sleeps already must be rung for, before the peer may use the ring
+  announce_if_ready(connection);
+}
+
+// A thread that was inside the kernel's recv before the memory was there would take doorbells for data.
+void announce_if_ready(Connection& connection) {
+  if (connection.own().attached.load(std::memory_order_relaxed) != 0) return;
+  if (connection.raw_receivers.load(std::memory_order_seq_cst) == 0) connection.own().attached.store(1);
+}
+
+}  // namespace viaduct::sockets

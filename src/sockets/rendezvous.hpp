@@ -1,0 +1,22 @@
+// How the two ends of a TCP connection find each other: at an abstract UNIX socket named after both addresses. The end
+// with the lower address listens; the other connects, makes the memory and sends it. Neither ever waits, and a peer
+// that does not come costs a look now and then.
+#pragma once
+
+#include "sockets/connection.hpp"
+
+namespace viaduct::sockets {
+
+// After an operation on a connection that is young or offering. Keeps errno.
+void count_operation(Connection& connection, int fd);
+
+// Ends the offer, if there is one.
+void withdraw(Connection& connection);
+
+// Takes over memory that came with the descriptor (exec), or was just made.
+void attach(Connection& connection, int socket, Segment segment, int side);
+
+// This process reads with the ring in mind only: the peer may use it now. Harmless to repeat.
+void announce_if_ready(Connection& connection);
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,51 @@
+#include "sockets/retired.hpp"
+
+#include <sys/mman.h>
+#include <sys/single_threaded.h>
+
+#include <cstdint>
+
+#include "base/clock.hpp"
+#include "sockets/brief_lock.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+constexpr std::uint64_t kGraceNs = 100'000'000;  // many times longer than anybody holds a stream lock
+constexpr std::size_t kMost = 1024;
+
+struct Piece {
+  void* base;
+  std::size_t size;
+  std::uint64_t when;
+};
+
+struct Queue {
+  BriefLock lock;
+  Piece pieces[kMost];
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+constinit Queue queue{};
+
+}  // namespace
+
+void retire_memory(void* base, std::size_t size) {
+  if (__libc_single_threaded) {
+    ::munmap(base, size);
+    return;
+  }
+  const std::uint64_t now = Clock::steady().now_ns();
+  const BriefLock::Hold hold(queue.lock);
+  while (queue.count != 0) {
+    const Piece& oldest = queue.pieces[queue.first];
+    if (queue.count < kMost && now - oldest.when < kGraceNs) break;
+    ::munmap(oldest.base, oldest.size);
+    queue.first = (queue.first + 1) % kMost;
+    --queue.count;
+  }
+  queue.pieces[(queue.first + queue.count++) % kMost] = {base, size, now};
+}
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,225 @@
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <fcntl.h>
+#include <cerrno>
+
+#include "sockets/epoll_set.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
+#include "sockets/rendezvous.hpp"
+#include "sockets/transfer.hpp"
+#include "sockets/wait.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+constexpr std::uint32_t kSendsPerLook = 256;  // a peer that was killed takes nothing off the ring and says nothing
+constexpr std::size_t kMostPieces = 64;
+
+// The rest of the pieces over TCP, as the kernel does it.
+ssize_t send_over_tcp(int fd, Pieces pieces, int flags) {
+  iovec rest[kMostPieces];
+  std::size_t count = 0;
+  while (!pieces.done() && count < kMostPieces) {
+    rest[count++] = {pieces.data(), pieces.size()};
+    pieces.advance(pieces.size());
+  }
+  msghdr message{};
+  message.msg_iov = rest;
+  message.msg_iovlen = count;
+  return kernel::libc().sendmsg(fd, &message, flags);
+}
+
+// Its sending half is closed, or back on TCP: nobody would tell us of room.
+bool peer_cannot_ring(const Connection& connection) {
+  return connection.peer().finished.load(std::memory_order_relaxed) != 0 ||
+         connection.incoming().path.mode.load(std::memory_order_relaxed) == kBack;
+}
+
+enum class Route { ring, tcp, tcp_counted };
+
+// Nobody will read the ring any more: what is sent now is the kernel's to judge.
+bool peer_is_gone(Connection& connection, int fd) {
+  if (connection.peer().closed.load(std::memory_order_relaxed) != 0) return true;
+  if (++connection.sends_since_look % kSendsPerLook != 0) [[likely]]
+    return false;
+  pollfd entry{fd, POLLRDHUP, 0};
+  if (kernel::libc().poll(&entry, 1, 0) <= 0) return false;
+  return (entry.revents & (POLLHUP | POLLERR)) != 0 || connection.peer().finished.load() == 0;
+}
+
+// Under the sending lock.
+Route choose(Connection& connection, int fd, bool look_closely) {
+  const Direction& out = connection.outgoing();
+  std::uint32_t mode = out.path.mode.load(std::memory_order_relaxed);
+  if (mode != kBack && (connection.peer().request.load(std::memory_order_relaxed) & kTakeBack) != 0) {
+    serve_take_back(connection, fd);
+    return Route::tcp;
+  }
+  if (mode == kTcp && switch_to_ring(connection, fd)) mode = kRing;
+  if (mode == kTcp) {
+    connection.own().raw_senders.fetch_add(1);
+    return Route::tcp_counted;
+  }
+  if (mode == kBack) return Route::tcp;
+  if (look_closely) connection.sends_since_look = kSendsPerLook - 1;
+  const bool leave = connection.own().finished.load(std::memory_order_relaxed) != 0 ||
+                     (connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0 ||
+                     peer_is_gone(connection, fd);
+  return leave ? Route::tcp : Route::ring;
+}
+
+}  // namespace
+
+bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size) {
+  if (size - 1 >= kInlineBytes) return false;
+  Direction& out = connection.outgoing();
+  const End& own = connection.own();
+  const End& peer = connection.peer();
+  if ((own.request.load(std::memory_order_relaxed) | own.finished.load(std::memory_order_relaxed) |
+       peer.request.load(std::memory_order_relaxed) | peer.closed.load(std::memory_order_relaxed) |
+       static_cast<std::uint32_t>(connection.pending_error.load(std::memory_order_relaxed))) != 0)
+    return false;
+  {
+    const StreamLock lock(out.sending.lock, connection.alone());
+    if (out.path.mode.load(std::memory_order_relaxed) != kRing) return false;
+    if (++connection.sends_since_look % kSendsPerLook == 0) {
+      --connection.sends_since_look;  // the long way looks
+      return false;
+    }
+    if (!Sender(connection.memory, connection.out()).write_small(bytes, size)) return false;
+  }  // F1
+  if (out.data.armed.load(std::memory_order_relaxed) != 0 && out.data.armed.exchange(0) != 0) [[unlikely]]
+    ring_doorbell(connection, fd);
+  return true;
+}
+
+ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+  Pieces pieces(first, count);
+  Direction& out = connection.outgoing();
+  if ((flags & MSG_OOB) != 0) [[unlikely]]
+    hand_back_sending(connection, fd, Why::handed_back);
+  if (const int told = connection.pending_error.load(std::memory_order_relaxed); told == ECONNRESET) [[unlikely]] {
+    connection.pending_error.store(0);
+    errno = told;
+    return -1;
+  }
+  std::size_t total = 0;
+  const auto result = [&total](bool failed) { return total == 0 && failed ? -1 : static_cast<ssize_t>(total); };
+  SendWait wait(connection, fd);
+  for (bool look_closely = false;; look_closely = true) {
+    Route route;
+    std::size_t written = 0;
+    {
+      const StreamLock lock(out.sending.lock, connection.alone());
+      route = choose(connection, fd, look_closely);
+      if (route == Route::ring) written = Sender(connection.memory, connection.out()).write(pieces);
+    }
+    if (route != Route::ring) [[unlikely]] {
+      if (route == Route::tcp) hand_back_sending(connection, fd, Why::handed_back);
+      const ssize_t sent = send_over_tcp(fd, pieces, flags);
+      if (route == Route::tcp_counted) connection.own().raw_senders.fetch_sub(1);
+      if (sent > 0) total += static_cast<std::size_t>(sent);
+      return result(sent < 0);
+    }
+    total += written;  // F1: letting the lock go was the fence
+    if (out.data.armed.load(std::memory_order_relaxed) != 0 && out.data.armed.exchange(0) != 0) [[unlikely]]
+      ring_doorbell(connection, fd);
+    if (pieces.done()) [[likely]]
+      return static_cast<ssize_t>(total);
+    if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(connection, fd)) {
+      connection.blocked.store(true, std::memory_order_relaxed);
+      sets_note_blocked(connection);
+      if (peer_cannot_ring(connection)) {
+        hand_back_sending(connection, fd, Why::handed_back);
+        continue;
+      }
+      if (!expect_room(connection)) {
+        if (total == 0) continue;
+      }
+      errno = EAGAIN;
+      return result(true);
+    }
+    if (!wait.for_room()) return result(true);
+  }
+}
+
+// ---- what others ask
+
+bool sends_on_ring(const Connection& connection) {
+  return connection.outgoing().path.mode.load(std::memory_order_acquire) == kRing;
+}
+
+bool receives_on_ring(const Connection& connection) {
+  const std::uint32_t stage = connection.incoming().receiving.stage.load(std::memory_order_relaxed);
+  return stage == kReadRing;
+}
+
+bool ring_readable(Connection& connection, int fd) {
+  if (!receives_on_ring(connection)) {
+    // The sender may have gone over to the ring while nobody read.
+    if (connection.incoming().path.mode.load(std::memory_order_acquire) == kTcp) return false;
+    const StreamLock lock(connection.incoming().receiving.lock);
+    if (follow_path(connection, fd) != kReadRing) return false;
+  }
+  Receiver ring(connection.memory, connection.in());
+  const int least = connection.low_water.load(std::memory_order_relaxed);
+  if (least > 1 && !connection.peer_says_end()) [[unlikely]]
+    return ring.broken() || ring.bytes_ready() >= static_cast<std::size_t>(least);
+  return ring.has_data();
+}
+
+bool ring_writable(Connection& connection) {
+  if (!sends_on_ring(connection)) return true;
+  if (connection.peer().closed.load(std::memory_order_relaxed) != 0 || peer_cannot_ring(connection)) return true;
+  Sender ring(connection.memory, connection.out());
+  return ring.has_room_now();
+}
+
+bool readable_after_all(Connection& connection, int fd, bool kernel_readable) {
+  ReceiveState& state = connection.incoming().receiving;
+  const StreamLock lock(state.lock);
+  const std::uint32_t stage = follow_path(connection, fd);
+  if (state.pushed_back.load() != 0) return true;
+  if (stage == kDiscard) return false;
+  if (stage != kReadRing) return kernel_readable;
+  Receiver ring(connection.memory, connection.in());
+  if (const int least = connection.low_water.load(std::memory_order_relaxed); least > 1) {
+    if (ring.bytes_ready() >= static_cast<std::size_t>(least)) return true;
+    if (!ring.has_data()) drain_doorbells(connection, fd);
+    return kernel_readable && connection.peer_says_end();
+  }
+  if (ring.has_data()) return true;
+  if (connection.incoming().path.rung.load() != state.drained.load()) drain_doorbells(connection, fd);
+  if (ring.has_data() || connection.peer_says_end()) return true;
+  if (!kernel_readable) return false;
+  pollfd entry{fd, POLLIN | POLLRDHUP, 0};  // not only the doorbell: the end of the stream, or an error
+  if (kernel::libc().poll(&entry, 1, 0) <= 0) return false;
+  connection.look_at_kernel.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+bool is_nonblocking(Connection& connection, int fd) {
+  if (!connection.shared.load(std::memory_order_relaxed)) [[likely]]
+    return connection.nonblocking.load(std::memory_order_relaxed);
+  const int flags = kernel::libc().fcntl(fd, F_GETFL);
+  return flags >= 0 && (flags & O_NONBLOCK) != 0;
+}
+
+bool signals_restart() {
+  bool restart = true;
+  const int kept = errno;
+  for (int number = 1; number < NSIG && restart; ++number) {
+    struct sigaction action {};
+    if (::sigaction(number, nullptr, &action) != 0) continue;
+    const bool handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
+    if (handled && (action.sa_flags & SA_RESTART) == 0) restart = false;
+  }
+  errno = kept;
+  return restart;
+}
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,16 @@
+// The settings of this library, read once (base/config.hpp).
+#pragma once
+
+#include <cstdint>
+
+namespace viaduct::sockets {
+
+struct Settings {
+  bool enabled;
+  bool any_user;          // VIADUCT_PEERS
+  std::uint64_t spin_ns;  // VIADUCT_SPIN_US
+};
+
+const Settings& settings();
+
+}  // namespace viaduct::sockets

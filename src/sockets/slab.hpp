@@ -1,0 +1,52 @@
+// Objects that are used again but whose memory never goes away: a thread that still holds a pointer to one that was let
+// go finds another of the same kind, never unmapped memory. No malloc: it may run inside any program, at any moment.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstddef>
+#include <new>
+
+#include "sockets/brief_lock.hpp"
+
+namespace viaduct::sockets {
+
+template <class T>
+class Slab {
+ public:
+  T* make() {
+    const BriefLock::Hold hold(lock_);
+    if (T* used = free_) {
+      free_ = used->next_free;
+      return used;
+    }
+    if (next_ == end_ && !grow()) return nullptr;
+    return new (next_++) T;
+  }
+
+  void let_go(T* object) {
+    const BriefLock::Hold hold(lock_);
+    object->next_free = free_;
+    free_ = object;
+  }
+
+  BriefLock& lock() { return lock_; }
+
+ private:
+  static constexpr std::size_t kAtOnce = 64;
+  bool grow() {
+    void* memory = ::mmap(nullptr, kAtOnce * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    next_ = static_cast<T*>(memory);
+    end_ = next_ + kAtOnce;
+    return true;
+  }
+
+  BriefLock lock_;
+  T* free_ = nullptr;
+  T* next_ = nullptr;
+  T* end_ = nullptr;
+};
+
+}  // namespace viaduct::sockets

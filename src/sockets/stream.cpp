@@ -1,0 +1,360 @@
+#include "sockets/stream.hpp"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "base/copy_loop.hpp"
+#include "base/spin.hpp"
+#include "sockets/thread_mark.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+constexpr std::size_t kSmallMessage = 2 * kInlineBytes;  // up to here slots alone are quicker
+constexpr std::size_t kLeastChunk = 4096;                // do not cut large messages smaller than this
+constexpr std::size_t kStartOverAfter = std::size_t{64}
+                                        << 10;  // bytes used before an empty bulk area starts at 0 again
+constexpr std::uint64_t kFrontierStep = std::uint64_t{1} << 20;  // more than a slot can say
+constexpr std::size_t kCommitStep = std::size_t{64} << 10;
+
+constexpr std::size_t whole_lines(std::size_t bytes) {
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
+std::atomic<std::uint64_t>& header_of(std::byte* slot) {
+  return *reinterpret_cast<std::atomic<std::uint64_t>*>(slot);
+}
+
+std::uint32_t stamp(std::uint64_t position) {
+  return static_cast<std::uint32_t>(position + 1);
+}
+
+// A line's worth: the compiler makes fixed-size moves of it.
+void copy_small(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 8)
+    std::memcpy(to, from, 8);
+  else
+    std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+// ---- sending
+
+void Sender::refresh() {
+  SendState& state = direction_.sending;
+  const ReceiveState& theirs = direction_.receiving;
+  state.seen_head.store(theirs.head.load(std::memory_order_acquire), std::memory_order_relaxed);            // A2
+  state.seen_bulk_head.store(theirs.bulk_head.load(std::memory_order_acquire), std::memory_order_relaxed);  // A2
+}
+
+bool Sender::slot_free() {
+  SendState& state = direction_.sending;
+  const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
+  if (tail - state.seen_head.load(std::memory_order_relaxed) < kSlots) return true;
+  refresh();
+  return tail - state.seen_head.load(std::memory_order_relaxed) < kSlots;
+}
+
+// More than the area has: a peer wrote nonsense, and gets no more bytes.
+std::size_t Sender::bulk_used(std::uint64_t tail) const {
+  const SendState& state = direction_.sending;
+  const std::uint64_t head =
+      std::max(state.seen_bulk_head.load(std::memory_order_relaxed), state.bulk_floor.load(std::memory_order_relaxed));
+  return static_cast<std::size_t>(std::min<std::uint64_t>(tail - head, kBulkBytes));
+}
+
+bool Sender::commit(std::size_t bytes) {
+  std::atomic<std::uint64_t>& committed = direction_.sending.committed;
+  const std::uint64_t have = std::min<std::uint64_t>(committed.load(std::memory_order_relaxed), kBulkBytes);
+  if (bytes <= have) return true;
+  const std::size_t want = std::min((bytes + kCommitStep - 1) / kCommitStep * kCommitStep, kBulkBytes);
+  const auto start = static_cast<off_t>(bulk_ - memory_.base + static_cast<std::ptrdiff_t>(kSegmentPayloadOffset));
+  // By system call: this may run in any program at any time, and is not a cancellation point.
+  if (memory_.fd >= 0 &&
+      ::syscall(SYS_fallocate, memory_.fd, 0, start + static_cast<off_t>(have), static_cast<off_t>(want - have)) != 0)
+    return false;
+  committed.store(want, std::memory_order_relaxed);
+  return true;
+}
+
+std::span<std::byte> Sender::claim_bulk(std::size_t most) {
+  SendState& state = direction_.sending;
+  if (!slot_free()) return {};
+  most = std::min(most, kLargestChunk);
+  const std::size_t least = std::min(whole_lines(most), kLeastChunk);
+  std::uint64_t tail = state.bulk_tail.load(std::memory_order_relaxed);
+  const auto free = [&] { return kBulkBytes - bulk_used(tail); };
+  if (free() < least || tail % kBulkBytes >= kStartOverAfter) refresh();
+  // All of it was read: start over, so that a connection with little to say stays within little memory and cache.
+  if (tail % kBulkBytes >= kStartOverAfter && bulk_used(tail) == 0) {
+    tail += kBulkBytes - tail % kBulkBytes;
+    state.bulk_floor.store(tail, std::memory_order_relaxed);
+  }
+  std::size_t until_end = kBulkBytes - tail % kBulkBytes;
+  if (until_end < least) {
+    if (free() < until_end + least) return {};
+    tail += until_end;
+    until_end = kBulkBytes;
+  }
+  const std::size_t room = std::min({most, free(), until_end});
+  if (room < std::min(most, least)) return {};
+  const std::size_t offset = tail % kBulkBytes;
+  if (!commit(offset + room)) return {};
+  state.bulk_tail.store(tail, std::memory_order_relaxed);
+  return {bulk_ + offset, room};
+}
+
+void Sender::publish(std::uint64_t position, std::uint32_t length) {
+  header_of(slot(position))
+      .store(std::bit_cast<std::uint64_t>(SlotHeader{stamp(position), length}),
+             std::memory_order_release);  // R1
+}
+
+void Sender::publish_bulk(std::size_t bytes) {
+  SendState& state = direction_.sending;
+  const std::uint64_t position = state.bulk_tail.load(std::memory_order_relaxed);
+  const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
+  std::memcpy(slot(tail) + 8, &position, sizeof position);
+  state.bulk_tail.store(position + whole_lines(bytes), std::memory_order_relaxed);
+  publish(tail, static_cast<std::uint32_t>(bytes) | kInBulk);
+  state.tail.store(tail + 1, std::memory_order_relaxed);
+  state.growing.store(0, std::memory_order_relaxed);
+}
+
+// Behind what the last slot holds, where the receiver has not seen a further one yet; else into a slot of its own.
+bool Sender::write_into_slot(const void* bytes, std::size_t size) {
+  SendState& state = direction_.sending;
+  const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
+  const std::size_t there = state.growing.load(std::memory_order_relaxed) % kSlotBytes;
+  if (there != 0 && there + size <= kInlineBytes) {
+    copy_small(slot(tail - 1) + 8 + there, bytes, size);
+    publish(tail - 1, static_cast<std::uint32_t>(there + size));
+  } else {
+    if (!slot_free()) return false;
+    copy_small(slot(tail) + 8, bytes, size);
+    publish(tail, static_cast<std::uint32_t>(size));
+    state.tail.store(tail + 1, std::memory_order_relaxed);
+  }
+  state.growing.store(static_cast<std::uint32_t>(there != 0 && there + size <= kInlineBytes ? there + size : size),
+                      std::memory_order_relaxed);
+  return true;
+}
+
+// The second before the first: whoever sees the first finds both.
+bool Sender::write_into_two_slots(const std::byte* bytes, std::size_t size) {
+  SendState& state = direction_.sending;
+  const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
+  if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kSlots) refresh();
+  if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kSlots) return false;
+  const std::size_t rest = size - kInlineBytes;
+  std::memcpy(slot(tail + 1) + 8, bytes + kInlineBytes, rest);
+  publish(tail + 1, static_cast<std::uint32_t>(rest));
+  std::memcpy(slot(tail) + 8, bytes, kInlineBytes);
+  publish(tail, kInlineBytes);
+  state.tail.store(tail + 2, std::memory_order_relaxed);
+  state.growing.store(static_cast<std::uint32_t>(rest), std::memory_order_relaxed);
+  return true;
+}
+
+std::size_t Sender::write(Pieces& pieces) {
+  std::size_t total = 0;
+  for (std::size_t left = pieces.bytes_left(); left != 0;) {
+    std::size_t sent = 0;
+    const std::span<std::byte> chunk = left > kSmallMessage ? claim_bulk(left) : std::span<std::byte>{};
+    if (!chunk.empty()) {
+      while (sent < chunk.size()) {
+        const std::size_t part = std::min(chunk.size() - sent, pieces.size());
+        copy_through_ring(chunk.data() + sent, pieces.data(), part);
+        pieces.advance(part);
+        sent += part;
+      }
+      publish_bulk(sent);
+    } else {
+      // No room in the bulk area: wait for it rather than cut a large message into lines, unless there is no memory.
+      if (left > kSmallMessage && direction_.sending.committed.load(std::memory_order_relaxed) != 0) break;
+      std::byte lines[kSmallMessage];
+      Pieces after = pieces;
+      while (sent < sizeof lines && !after.done()) {
+        const std::size_t part = std::min(sizeof lines - sent, after.size());
+        std::memcpy(lines + sent, after.data(), part);
+        after.advance(part);
+        sent += part;
+      }
+      if (!(sent <= kInlineBytes ? write_into_slot(lines, sent) : write_into_two_slots(lines, sent))) break;
+      pieces = after;
+    }
+    left -= sent;
+    total += sent;
+  }
+  if (total != 0) count(total);
+  return total;
+}
+
+namespace {
+
+bool enough_room(std::uint64_t slots_used, std::uint64_t bulk_used) {
+  return slots_used < kSlots - 1 && bulk_used + 3 * kLargestChunk <= kBulkBytes;
+}
+
+}  // namespace
+
+bool Sender::has_room() {
+  const auto enough = [this] {
+    const SendState& state = direction_.sending;
+    return enough_room(state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed),
+                       bulk_used(state.bulk_tail.load(std::memory_order_relaxed)));
+  };
+  if (enough()) return true;
+  refresh();
+  return enough();
+}
+
+bool Sender::has_room_now() const {
+  const SendState& state = direction_.sending;
+  const ReceiveState& theirs = direction_.receiving;
+  const std::uint64_t head =
+      std::max(theirs.bulk_head.load(std::memory_order_acquire), state.bulk_floor.load(std::memory_order_relaxed));
+  return enough_room(state.tail.load(std::memory_order_relaxed) - theirs.head.load(std::memory_order_acquire),
+                     state.bulk_tail.load(std::memory_order_relaxed) - head);
+}
+
+void Sender::want_room() {
+  const SendState& state = direction_.sending;
+  RoomWait& room = direction_.room;
+  const std::uint64_t used = bulk_used(state.bulk_tail.load(std::memory_order_relaxed));
+  room.head_wanted.store(state.tail.load(std::memory_order_relaxed) - kSlots / 2, std::memory_order_relaxed);
+  room.bulk_wanted.store(used > kBulkBytes / 2 ? state.bulk_tail.load(std::memory_order_relaxed) - kBulkBytes / 2 : 0,
+                         std::memory_order_relaxed);
+}
+
+// ---- receiving
+
+bool Receiver::look(std::uint64_t position, Look& look) {
+  const std::uint32_t header = slot_length(position);
+  if (header == kUnpublished) return false;
+  const std::byte* const payload = slot(position) + 8;
+  if ((header & kInBulk) == 0) {
+    if (header > kInlineBytes) return broken_ = true, false;
+    look = {payload, header, 0};
+    return true;
+  }
+  std::uint64_t at;
+  std::memcpy(&at, payload, sizeof at);
+  const std::uint32_t length = header & ~kInBulk;
+  const std::size_t offset = at % kBulkBytes;
+  if (length > kLargestChunk || length > kBulkBytes - offset) return broken_ = true, false;
+  look = {bulk_ + offset, length, at + whole_lines(length)};
+  return true;
+}
+
+std::size_t Receiver::read(Pieces& pieces, Take take) {
+  ReceiveState& state = direction_.receiving;
+  std::uint64_t head = state.head.load(std::memory_order_relaxed);
+  std::size_t consumed = state.consumed.load(std::memory_order_relaxed);
+  std::size_t total = 0;
+  for (Look found; !pieces.done() && look(head, found);) {
+    __builtin_prefetch(slot(head + 1));
+    if (consumed > found.length) {
+      broken_ = true;
+      break;
+    }
+    if (consumed == found.length) {
+      // Done with this one only when there is a next: until then it may grow, and may have grown just now.
+      if (slot_length(head + 1) == kUnpublished) break;
+      if (!look(head, found) || found.length != consumed) continue;
+      consumed = 0;
+      ++head;
+      if (take == Take::peek) continue;
+      state.consumed.store(0, std::memory_order_relaxed);
+      state.head.store(head, std::memory_order_release);  // R2
+      continue;
+    }
+    const std::size_t part = std::min(found.length - consumed, pieces.size());
+    if (take != Take::discard) {
+      if (part <= kInlineBytes)
+        copy_small(pieces.data(), found.data + consumed, part);
+      else
+        copy_through_ring(pieces.data(), found.data + consumed, part);
+    }
+    pieces.advance(part);
+    total += part;
+    consumed += part;
+    const bool chunk_done = consumed == found.length && found.bulk_end != 0;
+    if (chunk_done && take != Take::peek) state.bulk_head.store(found.bulk_end, std::memory_order_release);  // R2
+  }
+  if (take != Take::peek) state.consumed.store(static_cast<std::uint32_t>(consumed), std::memory_order_relaxed);
+  return total;
+}
+
+std::size_t Receiver::read_small(void* bytes, std::size_t size) {
+  ReceiveState& state = direction_.receiving;
+  const std::uint64_t head = state.head.load(std::memory_order_relaxed);
+  const std::uint32_t consumed = state.consumed.load(std::memory_order_relaxed);
+  const std::uint32_t length = slot_length(head);
+  if (length > kInlineBytes || length <= consumed) return 0;
+  if (size > length - consumed && slot_length(head + 1) != kUnpublished) return 0;  // there is more to take at once
+  const std::size_t part = std::min<std::size_t>(length - consumed, size);
+  copy_small(bytes, slot(head) + 8 + consumed, part);
+  state.consumed.store(consumed + static_cast<std::uint32_t>(part), std::memory_order_relaxed);
+  return part;
+}
+
+std::size_t Receiver::bytes_ready() {
+  std::uint64_t head = direction_.receiving.head.load(std::memory_order_relaxed);
+  const std::size_t consumed = direction_.receiving.consumed.load(std::memory_order_relaxed);
+  std::size_t sum = 0;
+  Look found;
+  for (std::uint32_t i = 0; i < kSlots && look(head, found); ++i, ++head) sum += found.length;
+  return sum > consumed ? sum - consumed : 0;
+}
+
+std::uint64_t Receiver::frontier(std::uint64_t from) const {
+  std::uint64_t position = std::max(from / kFrontierStep, direction_.receiving.head.load(std::memory_order_relaxed));
+  for (std::uint32_t i = 0; i < kSlots && slot_length(position + 1) != kUnpublished; ++i) ++position;
+  const std::uint32_t length = slot_length(position);
+  if (length == kUnpublished) return from;
+  return position * kFrontierStep + std::min<std::uint64_t>(length & ~kInBulk, kFrontierStep - 1);
+}
+
+std::uint32_t Receiver::senders_waiting_for_this(bool ring_is_empty) {
+  RoomWait& room = direction_.room;
+  const ReceiveState& state = direction_.receiving;
+  const bool enough =
+      static_cast<std::int64_t>(state.head.load(std::memory_order_relaxed) - room.head_wanted.load()) >= 0 &&
+      state.bulk_head.load(std::memory_order_relaxed) >= room.bulk_wanted.load();
+  return enough || ring_is_empty ? room.armed.exchange(0) : 0;
+}
+
+// ---- the lock
+
+void StreamLock::contend() {
+  const std::uint32_t mine = thread_mark();
+  for (unsigned turn = 0;; ++turn) {
+    std::uint32_t holder = word_.load(std::memory_order_relaxed);
+    if (holder == 0) {
+      if (word_.compare_exchange_weak(holder, mine, std::memory_order_acquire)) return;
+      continue;
+    }
+    if (holder == mine) return;  // left behind by a jump out of a signal handler
+    if (turn < 200) {
+      cpu_relax();
+      continue;
+    }
+    // Whoever held it is gone, or never was: the word is shared memory. A live one is waited for, but not for ever.
+    const bool gone = ::syscall(SYS_tkill, holder, 0) != 0 && errno == ESRCH;
+    if ((gone || turn > 20'000) && word_.compare_exchange_strong(holder, mine, std::memory_order_acquire)) return;
+    ::sched_yield();
+  }
+}
+
+}  // namespace viaduct::sockets

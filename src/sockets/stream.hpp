@@ -1,0 +1,176 @@
+// The two halves of a direction: Sender puts bytes into the ring, Receiver takes them out. Neither waits, neither knows
+// the socket. Callers hold the half's lock (StreamLock).
+#pragma once
+
+#include <sys/uio.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "sockets/stream_format.hpp"
+#include "sockets/thread_mark.hpp"
+
+namespace viaduct::sockets {
+
+struct StreamMemory {
+  std::byte* base = nullptr;  // the segment's payload
+  int fd = -1;                // its memfd, for memory on demand
+
+  StreamControl& control() const { return *reinterpret_cast<StreamControl*>(base); }
+  Direction& direction(int which) const { return control().direction[which]; }
+  std::byte* slots(int which) const { return base + ring_offset(which); }
+  std::byte* bulk(int which) const { return base + bulk_offset(which); }
+};
+
+// A cursor over the caller's buffers: what is left to send, or to fill.
+class Pieces {
+ public:
+  Pieces(const iovec* first, std::size_t count) : at_(first), left_(count) { skip_empty(); }
+  bool done() const { return left_ == 0; }
+  std::byte* data() const { return static_cast<std::byte*>(at_->iov_base) + offset_; }
+  std::size_t size() const { return at_->iov_len - offset_; }
+  void advance(std::size_t bytes) {
+    offset_ += bytes;
+    skip_empty();
+  }
+  std::size_t bytes_left() const {
+    std::size_t sum = 0;
+    for (std::size_t i = 0; i < left_; ++i) sum += at_[i].iov_len;
+    return sum - (left_ == 0 ? 0 : offset_);
+  }
+
+ private:
+  void skip_empty() {
+    while (left_ != 0 && offset_ >= at_->iov_len) offset_ = 0, ++at_, --left_;
+  }
+  const iovec* at_;
+  std::size_t left_;
+  std::size_t offset_ = 0;
+};
+
+class Sender {
+ public:
+  Sender(const StreamMemory& memory, int direction)
+      : memory_(memory),
+        direction_(memory.direction(direction)),
+        slots_(memory.slots(direction)),
+        bulk_(memory.bulk(direction)) {}
+
+  // Takes as much as fits, advancing `pieces`; publishes chunk by chunk. Rings nobody.
+  std::size_t write(Pieces& pieces);
+  // The same for a message that fits a line, whole or not at all.
+  bool write_small(const void* bytes, std::size_t size) {
+    if (!write_into_slot(bytes, size)) return false;
+    count(size);
+    return true;
+  }
+  bool has_room();            // under the lock
+  bool has_room_now() const;  // a look without the lock
+
+  // What room the sender waits for: half of everything.
+  void want_room();
+
+ private:
+  void refresh();
+  bool slot_free();
+  std::size_t bulk_used(std::uint64_t tail) const;
+  bool commit(std::size_t bytes);
+  std::span<std::byte> claim_bulk(std::size_t most);
+  void publish_bulk(std::size_t bytes);
+  bool write_into_slot(const void* bytes, std::size_t size);
+  bool write_into_two_slots(const std::byte* bytes, std::size_t size);
+  void publish(std::uint64_t position, std::uint32_t length);
+  void count(std::size_t bytes) {
+    Tally& tally = direction_.tally;
+    tally.bytes.store(tally.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+    tally.messages.store(tally.messages.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  std::byte* slot(std::uint64_t position) const { return slots_ + (position % kSlots) * kSlotBytes; }
+
+  const StreamMemory& memory_;
+  Direction& direction_;
+  std::byte* slots_;
+  std::byte* bulk_;
+};
+
+class Receiver {
+ public:
+  Receiver(const StreamMemory& memory, int direction)
+      : direction_(memory.direction(direction)), slots_(memory.slots(direction)), bulk_(memory.bulk(direction)) {}
+
+  enum class Take { consume, peek, discard };
+  // Fills `pieces` with what is there. 0: nothing, or `broken()`.
+  std::size_t read(Pieces& pieces, Take take);
+  // The same where one line is all that is wanted or there; 0: use read().
+  std::size_t read_small(void* bytes, std::size_t size);
+  bool has_data() {
+    const std::uint64_t head = direction_.receiving.head.load(std::memory_order_relaxed);
+    const std::uint32_t length = slot_length(head);
+    if (length == kUnpublished) return false;
+    if ((length & ~kInBulk) > direction_.receiving.consumed.load(std::memory_order_relaxed)) return true;
+    return slot_length(head + 1) != kUnpublished || broken_;
+  }
+  std::size_t bytes_ready();
+  bool broken() const { return broken_; }
+  // How far the sender has come, for those who report only what is new: grows with every byte.
+  std::uint64_t frontier(std::uint64_t from) const;
+  // After giving room back: how senders that wait for so much are to be woken, RoomSleep bits.
+  std::uint32_t senders_to_wake(bool ring_is_empty) {
+    if (direction_.room.armed.load(std::memory_order_relaxed) == 0) [[likely]]
+      return 0;
+    return senders_waiting_for_this(ring_is_empty);
+  }
+
+ private:
+  static constexpr std::uint32_t kUnpublished = UINT32_MAX;
+  struct Look {
+    const std::byte* data;
+    std::uint32_t length;
+    std::uint64_t bulk_end;  // 0: not in the bulk area
+  };
+  bool look(std::uint64_t position, Look& look);
+  std::uint32_t senders_waiting_for_this(bool ring_is_empty);
+
+  const std::byte* slot(std::uint64_t position) const { return slots_ + (position % kSlots) * kSlotBytes; }
+  // With kInBulk; kUnpublished.
+  std::uint32_t slot_length(std::uint64_t position) const {
+    const auto& header = *reinterpret_cast<const std::atomic<std::uint64_t>*>(slot(position));
+    const auto found = std::bit_cast<SlotHeader>(header.load(std::memory_order_acquire));  // A1
+    return found.stamp == static_cast<std::uint32_t>(position + 1) ? found.length : kUnpublished;
+  }
+
+  Direction& direction_;
+  std::byte* slots_;
+  std::byte* bulk_;
+  bool broken_ = false;
+};
+
+// Held for a few copies, never across a wait. A holder that died, or jumped out of a signal handler, is replaced.
+// Letting go is a full fence: what was published under the lock is seen by whoever armed before our next look (F1, F2).
+// `alone`: nobody else can be here, in this process or another.
+class StreamLock {
+ public:
+  explicit StreamLock(std::atomic<std::uint32_t>& word, bool alone = false) : word_(word), alone_(alone) {
+    if (alone_) return;
+    std::uint32_t free = 0;
+    if (!word_.compare_exchange_strong(free, thread_mark(), std::memory_order_acquire)) [[unlikely]]
+      contend();
+  }
+  ~StreamLock() {
+    if (alone_)
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    else
+      word_.exchange(0, std::memory_order_seq_cst);
+  }
+  StreamLock(const StreamLock&) = delete;
+  StreamLock& operator=(const StreamLock&) = delete;
+
+ private:
+  void contend();
+  std::atomic<std::uint32_t>& word_;
+  bool alone_;
+};
+
+}  // namespace viaduct::sockets

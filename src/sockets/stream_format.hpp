@@ -1,0 +1,162 @@
+// The memory of an accelerated connection (docs/formats/stream.md): two rings of bytes in one sealed segment, shared by
+// every process that holds either end of the TCP connection.
+//
+//   page 0     StreamControl
+//   then       direction 0 (side 0 to side 1): slots of 64 bytes, then its bulk area; direction 1 the same
+//
+// An end of a socket, unlike an end of a via::Channel, may be used by several threads and processes at once (fork,
+// dup), and by another program after exec. So no position is private: all of them are here, and an end works on them
+// under its lock. Both ends can write everything: what is read is masked and bounded, and nothing but bytes of this
+// connection is ever in here.
+//
+// A slot with small bytes may still grow until the next one is published: messages of a few bytes share a cache line,
+// and a receiver keeps its place in a slot until it sees the next.
+//
+// Ordering edges:
+//   R1  sender's release store of a slot's header publishes slot and bulk bytes; pairs with A1 in Receiver::look().
+//   R2  receiver's release store of head and bulk_head gives room back; pairs with A2 in Sender::refresh().
+//   R3  sender's release store of `mode` publishes where the path changes; pairs with A3, the receiver's acquire load.
+//   F1  sender: publish, full fence, look at data.armed.    Receiver: arm, full fence, look at the ring.
+//   F2  receiver: give back, full fence, look at space.armed. Sender: arm, full fence, look at head.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/segment.hpp"
+#include "sockets/family.hpp"
+
+namespace viaduct::sockets {
+
+constexpr std::size_t kLine = 64;
+constexpr std::uint32_t kSlots = 256;
+constexpr std::size_t kSlotBytes = 64;
+constexpr std::size_t kInlineBytes = kSlotBytes - 8;
+constexpr std::size_t kBulkBytes = std::size_t{512} << 10;
+constexpr std::size_t kLargestChunk = std::size_t{16} << 10;
+
+// Where a direction's bytes go. A sender moves on, never back.
+enum Mode : std::uint32_t {
+  kTcp = 0,   // the kernel's connection
+  kRing = 1,  // here, from byte `ring_from` of the direction on; TCP carries doorbells only
+  kBack = 2,  // the kernel's connection again, behind what the ring holds and from byte `tcp_from` of the TCP stream
+};
+
+// How far a receiver has followed.
+enum Stage : std::uint32_t {
+  kReadTcp = 0,   // the sender may change to the ring at any time
+  kReadRest = 1,  // `tcp_left` bytes on TCP, then the ring
+  kReadRing = 2,
+  kDiscard = 3,   // doorbells up to byte `tcp_from`
+  kReadBack = 4,  // TCP for good
+};
+
+struct alignas(kLine) Path {  // written by the sending end
+  std::atomic<std::uint32_t> mode;
+  std::atomic<std::uint32_t> rung;       // doorbells ever put on TCP in this direction, for data and for room
+  std::atomic<std::uint64_t> ring_from;  // TCP bytes of this direction before the ring's first
+  std::atomic<std::uint64_t> rung_ns;    // when it last rang, CLOCK_MONOTONIC
+  std::atomic<std::uint64_t> tcp_from;   // TCP bytes, doorbells included, before the first after the ring
+};
+
+struct alignas(kLine) SendState {  // written by the sending end, under its lock
+  std::atomic<std::uint32_t> lock;
+  std::atomic<std::uint32_t> growing;     // bytes in the last slot, where it may grow; 0: it may not
+  std::atomic<std::uint64_t> tail;        // slots ever published
+  std::atomic<std::uint64_t> bulk_tail;   // bytes of the bulk area ever used, skipped ones included
+  std::atomic<std::uint64_t> bulk_floor;  // the area before this is free whatever bulk_head says
+  std::atomic<std::uint64_t> seen_head;
+  std::atomic<std::uint64_t> seen_bulk_head;
+  std::atomic<std::uint64_t> committed;  // bytes of the bulk area that have memory
+};
+
+struct alignas(kLine) ReceiveState {  // written by the receiving end, under its lock
+  std::atomic<std::uint32_t> lock;
+  std::atomic<std::uint32_t> consumed;  // bytes of the slot at head that were taken already
+  std::atomic<std::uint64_t> head;      // slots given back
+  std::atomic<std::uint64_t> bulk_head;
+  std::atomic<std::uint64_t> tcp_left;
+  std::atomic<std::uint32_t> stage;
+  std::atomic<std::uint32_t> drained;      // doorbells taken off TCP
+  std::atomic<std::uint32_t> pushed_back;  // a byte behind the doorbells that was taken with them: 0x100 + byte
+};
+
+struct alignas(kLine) DataWait {
+  std::atomic<std::uint32_t> armed;     // set by a receiver that is about to sleep, cleared by whoever rings
+  std::atomic<std::uint32_t> sleepers;  // receivers asleep
+};
+
+enum RoomSleep : std::uint32_t {
+  kInPoll = 1,   // wants a doorbell on TCP
+  kOnFutex = 2,  // sleeps on `armed` itself
+};
+
+struct alignas(kLine) RoomWait {
+  std::atomic<std::uint32_t> armed;  // RoomSleep bits set by senders about to sleep, cleared by whoever wakes them
+  std::uint32_t unused;
+  std::atomic<std::uint64_t> head_wanted;  // worth waking when both are reached
+  std::atomic<std::uint64_t> bulk_wanted;
+};
+
+struct alignas(kLine) Tally {  // for those who look on; written by the sending end
+  std::atomic<std::uint64_t> bytes;
+  std::atomic<std::uint64_t> messages;
+  std::atomic<std::uint64_t> wakes;
+};
+
+struct Direction {
+  Path path;
+  SendState sending;
+  ReceiveState receiving;
+  DataWait data;
+  RoomWait room;
+  Tally tally;
+};
+
+enum Request : std::uint32_t {
+  kHandBack = 1,  // somebody outside wants this connection on TCP
+  kTakeBack = 2,  // of this side: the other must send what this side has not read over TCP
+};
+
+struct alignas(kLine) End {  // written by its own side, but for `request`
+  std::atomic<std::uint32_t> attached;
+  std::atomic<std::uint32_t> closed;  // nobody of this side will read or write any more
+  std::atomic<std::int32_t> pid;
+  std::atomic<std::uint32_t> core;         // on which it last waited, plus one
+  std::atomic<std::uint32_t> finished;     // it has shut its sending half down
+  std::atomic<std::uint32_t> raw_senders;  // threads that write to TCP just now, all processes of this side
+  std::atomic<std::uint32_t> request;
+  std::atomic<std::uint32_t> waking_ns;  // how long it takes this end to wake up, lately
+  Family holders;                        // the processes that have this end open
+};
+static_assert(sizeof(End) == kLine);
+
+struct StreamControl {
+  End end[2];  // 0: made the segment
+  Direction direction[2];
+};
+static_assert(sizeof(StreamControl) == 14 * kLine);
+
+struct SlotHeader {
+  std::uint32_t stamp;   // low half of the slot's position plus one
+  std::uint32_t length;  // up to kInlineBytes: here. With kInBulk: in the bulk area, at `position`
+};
+constexpr std::uint32_t kInBulk = 0x8000'0000;
+
+constexpr std::size_t kControlBytes = 4096;
+constexpr std::size_t kRingBytes = kSlots * kSlotBytes;
+constexpr std::size_t ring_offset(int direction) {
+  return kControlBytes + static_cast<std::size_t>(direction) * kRingBytes;
+}
+constexpr std::size_t bulk_offset(int direction) {
+  return ring_offset(2) + static_cast<std::size_t>(direction) * kBulkBytes;
+}
+constexpr std::size_t kStreamBytes = bulk_offset(2);
+constexpr std::size_t kFirstCommitted = ring_offset(2);  // the rest gets memory as it is used
+
+constexpr std::uint64_t kStreamLayout = layout_hash(
+    "stream 1: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
+    "of 64, 2 x bulk 524288");
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,224 @@
+#include "sockets/table.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/clock.hpp"
+#include "sockets/epoll_set.hpp"
+#include "sockets/internal_fd.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
+#include "sockets/rendezvous.hpp"
+#include "sockets/retired.hpp"
+#include "sockets/slab.hpp"
+#include "sockets/transfer.hpp"
+#include "sockets/wait.hpp"
+
+namespace viaduct::sockets {
+
+constinit FdMap<Connection> connections;
+
+namespace {
+
+constexpr int kHandBackMs = 200;  // for bytes that the peer holds; it may be busy elsewhere
+
+Slab<Connection> slab;
+std::atomic<pid_t> pid_of_tables{0};
+
+void start(Connection& connection, bool nonblocking) {
+  connection.set_why(settings().enabled ? Why::young : Why::switched_off);
+  connection.nonblocking.store(nonblocking);
+  connection.shared.store(false);
+  connection.look_at_kernel.store(false);
+  connection.blocked.store(false);
+  connection.reads_no_more.store(false);
+  connection.reset_told.store(false);
+  connection.pending_error.store(0);
+  connection.vain_asks.store(0);
+  connection.low_water.store(1);
+  connection.operations.store(0);
+  connection.next_attempt = 0;
+  connection.raw_receivers.store(0);
+  connection.raw_senders.store(0);
+  connection.family = nullptr;
+  connection.memory = {};
+  connection.set_life(settings().enabled ? Life::young : Life::plain);
+}
+
+// As close() of a TCP socket does it: unread bytes reset the connection, otherwise the peer reads on and finds the end.
+// Other processes that hold this end may sleep on its doorbells: those are left alone.
+void leave_stream(Connection& connection, int fd) {
+  Direction& in = connection.incoming();
+  Family& holders = connection.own().holders;
+  leave_family(holders, own_pid());
+  if (!sole_member(holders, own_pid())) return;
+  in.data.armed.store(0);
+  serve_requests(connection, fd);
+  bool unread;
+  {
+    const StreamLock lock(in.receiving.lock);
+    unread = receives_on_ring(connection) && Receiver(connection.memory, connection.in()).has_data();
+    // A doorbell that nobody has read would reset the connection too.
+    if (in.receiving.stage.load() >= kReadRing) drain_doorbells(connection, fd);
+  }
+  if (unread) {
+    const linger reset{1, 0};
+    kernel::libc().setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  }
+  connection.own().closed.store(1);
+  if ((in.room.armed.load() & kOnFutex) != 0) wake_room_sleepers(in.room);
+}
+
+void end(Connection& connection, int fd) {
+  const int kept = errno;
+  const bool attached = connection.attached();
+  withdraw(connection);
+  if (connection.family != nullptr) leave_family(*connection.family, own_pid());
+  if (attached) leave_stream(connection, fd);
+  registry_remove(connection);
+  connection.generation.fetch_add(1);
+  connection.life.store(Life::plain, std::memory_order_release);
+  if (attached) {
+    if (connection.memory.fd >= 0) close_internal(connection.memory.fd);
+    retire_memory(connection.memory.base - kSegmentPayloadOffset, kSegmentPayloadOffset + kStreamBytes);
+  }
+  slab.let_go(&connection);
+  errno = kept;
+}
+
+}  // namespace
+
+pid_t own_pid() {
+  pid_t pid = pid_of_tables.load(std::memory_order_relaxed);
+  if (pid == 0) pid_of_tables.store(pid = ::getpid());
+  return pid;
+}
+
+bool in_borrowed_memory() {
+  return ::getpid() != own_pid();
+}
+
+void adopt(int fd, bool nonblocking) {
+  if (static_cast<unsigned>(fd) >= static_cast<unsigned>(FdMap<Connection>::kMost) || in_borrowed_memory()) return;
+  let_go(fd, -1);  // closed behind our back
+  Connection* const connection = slab.make();
+  if (connection == nullptr) return;
+  start(*connection, nonblocking);
+  connection->descriptors.store(1);
+  if (connections.put(fd, connection))
+    registry_add(*connection, fd);
+  else
+    slab.let_go(connection);
+}
+
+void adopt_duplicate(Connection& connection, int fd) {
+  connection.descriptors.fetch_add(1);
+  if (!connections.put(fd, &connection)) connection.descriptors.fetch_sub(1);
+  if (is_standard(fd)) make_plain(connection, fd, Why::stdio);
+}
+
+void let_go(int fd, int socket) {
+  Connection* const connection = connections.take(fd);
+  if (connection == nullptr) return;
+  int duplicate = -1;
+  if (connection->descriptors.load() != 1)
+    connections.each([&](int other, Connection* same) { duplicate = same == connection ? other : duplicate; });
+  forget_in_sets(*connection, fd, duplicate);
+  if (connection->descriptors.fetch_sub(1) == 1)
+    end(*connection, socket);
+  else
+    registry_descriptor_closed(*connection, fd);
+}
+
+namespace {
+
+bool same_memory(const Connection& one, const Connection& other) {
+  struct stat first {
+  }, second{};
+  return ::fstat(one.memory.fd, &first) == 0 && ::fstat(other.memory.fd, &second) == 0 && first.st_ino == second.st_ino;
+}
+
+// The other end of the connection, where this process holds it too.
+Connection* local_peer(const Connection& connection, int& peer_fd) {
+  if (connection.peer().pid.load() != own_pid()) return nullptr;
+  Connection* found = nullptr;
+  connections.each([&](int fd, Connection* other) {
+    if (other->attached() && other->side != connection.side && same_memory(*other, connection))
+      found = other, peer_fd = fd;
+  });
+  return found;
+}
+
+}  // namespace
+
+void make_plain(Connection& connection, int fd, Why why) {
+  const BriefLock::Hold hold(connection.upgrade_lock);
+  if (connection.attached()) {
+    const bool pending = begin_hand_back(connection, fd, why);
+    int peer_fd = -1;
+    if (Connection* const peer = pending ? local_peer(connection, peer_fd) : nullptr) serve_requests(*peer, peer_fd);
+    return finish_hand_back(connection, fd, pending ? kHandBackMs : 0);
+  }
+  withdraw(connection);
+  connection.set_why(why);
+  connection.set_life(Life::plain);
+}
+
+void give_up_internal(int fd) {
+  const int moved = make_internal(kernel::libc().fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  connections.each([=](int, Connection* connection) {
+    if (connection->attached() && connection->memory.fd == fd) connection->memory.fd = moved;
+    if (connection->listener == fd) connection->listener = moved;
+  });
+  internal_fds.take(fd);
+}
+
+// ---- fork
+
+void table_before_fork() {
+  const pid_t pid = own_pid();
+  connections.each([pid](int, Connection* connection) {
+    connection->shared.store(true);
+    if (connection->attached()) {
+      connection->own().holders.crowd.fetch_add(1);  // until the child has counted itself
+      return;
+    }
+    if (connection->life.load() == Life::plain) return;
+    if (connection->family == nullptr) connection->family = make_family(pid);
+    if (connection->family != nullptr)
+      connection->family->crowd.fetch_add(1);  // until the child has counted itself
+    else
+      connection->set_why(Why::no_memory), connection->set_life(Life::plain);
+  });
+}
+
+void table_after_fork_in_parent() {}
+
+void table_after_fork_in_child() {
+  forget_thread_mark();
+  pid_of_tables.store(::getpid());
+  slab.lock().reset();
+  bool attached = false;
+  connections.each([&attached](int, Connection* connection) {
+    attached |= connection->attached();
+    connection->upgrade_lock.reset();
+    connection->raw_receivers.store(0);
+    connection->raw_senders.store(0);
+    if (connection->attached()) {
+      join_family(connection->own().holders, own_pid());
+      connection->own().holders.crowd.fetch_sub(1);
+    }
+    if (connection->attached() || connection->family == nullptr) return;
+    withdraw(*connection);  // the parent's offer stays its own
+    if (connection->life.load() == Life::offering) connection->life.store(Life::young);
+    join_family(*connection->family, own_pid());
+    connection->family->crowd.fetch_sub(1);
+  });
+  registry_after_fork_in_child(attached);
+}
+
+}  // namespace viaduct::sockets

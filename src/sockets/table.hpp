@@ -1,0 +1,46 @@
+// The process's sockets: which descriptor is which connection, and how one comes and goes.
+#pragma once
+
+#include <sys/types.h>
+
+#include "sockets/connection.hpp"
+#include "sockets/fd_map.hpp"
+
+namespace viaduct::sockets {
+
+extern FdMap<Connection> connections;
+
+inline Connection* find_connection(int fd) {
+  return connections.find(fd);
+}
+
+// A TCP socket was born: socket(), accept(). Nothing happens where there is no memory, or acceleration is off.
+void adopt(int fd, bool nonblocking);
+
+// One more descriptor for the same socket.
+void adopt_duplicate(Connection& connection, int fd);
+
+// Standard input and output: libc reads and writes them without asking anybody.
+constexpr bool is_standard(int fd) {
+  return fd <= 2;
+}
+
+// The descriptor is about to be closed, or has been replaced. `socket`: where the connection still answers; -1:
+// nowhere.
+void let_go(int fd, int socket);
+
+// The program takes one of our own descriptor numbers for itself.
+void give_up_internal(int fd);
+
+// Never again on the ring; bytes that are there come over TCP, once the peer looks at the connection.
+void make_plain(Connection& connection, int fd, Why why);
+
+// vfork and posix_spawn children run in the parent's memory: what they do with descriptors is not the parent's doing.
+bool in_borrowed_memory();
+pid_t own_pid();
+
+void table_before_fork();
+void table_after_fork_in_parent();
+void table_after_fork_in_child();
+
+}  // namespace viaduct::sockets

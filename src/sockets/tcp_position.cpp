@@ -1,0 +1,63 @@
+#include "sockets/tcp_position.hpp"
+
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+
+#include <cstddef>
+
+#include "sockets/kernel.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+bool ask(int fd, tcp_info& info) {
+  socklen_t size = sizeof info;
+  info = {};
+  return kernel::libc().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+         size >= offsetof(tcp_info, tcpi_bytes_retrans) + sizeof info.tcpi_bytes_retrans;
+}
+
+// <linux/tcp.h> and <netinet/tcp.h> exclude each other.
+enum State : std::uint8_t { kTimeWait = 6, kClosed = 7, kCloseWait = 8, kLastAck = 9, kClosing = 11 };
+
+// The peer's FIN has come. It counts as a byte received.
+bool has_end(const tcp_info& info) {
+  return info.tcpi_state == kCloseWait || info.tcpi_state == kLastAck || info.tcpi_state == kClosing ||
+         info.tcpi_state == kTimeWait;
+}
+
+}  // namespace
+
+bool tcp_peer_ended(int fd) {
+  tcp_info info;
+  return ask(fd, info) && (has_end(info) || info.tcpi_state == kClosed);
+}
+
+int tcp_unread(int fd) {
+  int bytes = 0;
+  return kernel::libc().ioctl(fd, SIOCINQ, &bytes) == 0 ? bytes : -1;
+}
+
+bool tcp_written(int fd, std::uint64_t& bytes) {
+  tcp_info info;
+  if (!ask(fd, info)) return false;
+  bytes = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
+  return true;
+}
+
+// The two numbers are asked for one after the other: something may arrive in between.
+bool tcp_read(int fd, std::uint64_t& bytes) {
+  for (;;) {
+    const int before = tcp_unread(fd);
+    tcp_info info;
+    if (before < 0 || !ask(fd, info)) return false;
+    if (tcp_unread(fd) != before) continue;
+    bytes = info.tcpi_bytes_received - (has_end(info) ? 1 : 0) - static_cast<std::uint64_t>(before);
+    return true;
+  }
+}
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,14 @@
+// How many bytes a TCP socket has carried, as the kernel counts them: both ends of a connection agree on these numbers
+// without having counted, whoever wrote or read them.
+#pragma once
+
+#include <cstdint>
+
+namespace viaduct::sockets {
+
+bool tcp_written(int fd, std::uint64_t& bytes);  // handed to the kernel for sending
+bool tcp_read(int fd, std::uint64_t& bytes);     // taken from the kernel; the caller is the only reader
+bool tcp_peer_ended(int fd);                     // by its end of stream, or a reset; not by our own shutdown
+int tcp_unread(int fd);                          // ready to be read; -1: cannot tell
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,24 @@
+// The calling thread's number, without a system call after the first.
+#pragma once
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace viaduct::sockets {
+
+inline thread_local std::uint32_t tls_thread_mark [[gnu::tls_model("initial-exec")]] = 0;
+
+inline std::uint32_t thread_mark() {
+  if (tls_thread_mark == 0) [[unlikely]]
+    tls_thread_mark = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+  return tls_thread_mark;
+}
+
+// In a forked child.
+inline void forget_thread_mark() {
+  tls_thread_mark = 0;
+}
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,36 @@
+// Sending and receiving on an attached connection, as the system calls do it: return values and errno are theirs.
+#pragma once
+
+#include <sys/types.h>
+
+#include "sockets/connection.hpp"
+
+namespace viaduct::sockets {
+
+ssize_t stream_send(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);
+ssize_t stream_receive(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);
+
+// The usual case in few instructions: a message that fits a line, on a connection that is on the ring in that
+// direction. Zero, or false: take the long way.
+bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size);
+std::size_t quick_receive(Connection& connection, void* bytes, std::size_t size);
+
+// What poll() would say, without asking the kernel: the ring only.
+bool ring_readable(Connection& connection, int fd);
+bool ring_writable(Connection& connection);  // true as well where TCP is to be asked
+
+// Whether the direction is on the ring, so that what the kernel says about the socket is doorbells.
+bool sends_on_ring(const Connection& connection);
+bool receives_on_ring(const Connection& connection);
+
+// After a doorbell, or before sleeping: follows the sender, takes doorbells off if the ring is empty. True: there is
+// something for a reader; `kernel_readable` is what poll() said of the socket.
+bool readable_after_all(Connection& connection, int fd, bool kernel_readable);
+
+// Is the descriptor non-blocking?
+bool is_nonblocking(Connection& connection, int fd);
+
+// After a poll that a signal ended: whether a call that takes no time limit would have been restarted by the kernel.
+bool signals_restart();
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,211 @@
+#include "sockets/wait.hpp"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/fence.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
+#include "sockets/transfer.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+constexpr std::uint64_t kSharedNapNs = 5'000'000;    // several sleep on one doorbell: whoever misses it looks by itself
+constexpr std::uint64_t kShortestNapNs = 5'000'000;  // for room: a peer that dies does not wake a futex
+constexpr std::uint64_t kLongestNapNs = 100'000'000;
+constexpr std::uint64_t kStalledNs = 300'000'000;  // nobody reads at all: perhaps not before we have sent everything
+
+// SO_RCVTIMEO, SO_SNDTIMEO.
+Deadline time_limit(int fd, int option) {
+  timeval limit{};
+  socklen_t size = sizeof limit;
+  if (kernel::libc().getsockopt(fd, SOL_SOCKET, option, &limit, &size) != 0 ||
+      (limit.tv_sec == 0 && limit.tv_usec == 0))
+    return Deadline::never();
+  return Deadline::after_ns(Clock::steady(), static_cast<std::uint64_t>(limit.tv_sec) * 1'000'000'000 +
+                                                 static_cast<std::uint64_t>(limit.tv_usec) * 1000);
+}
+
+int poll_until(int fd, short events, Deadline deadline) {
+  pollfd entry{fd, events, 0};
+  if (deadline.is_never()) return kernel::libc().poll(&entry, 1, -1);
+  const timespec left = to_timespec(deadline.left_ns(Clock::steady().now_ns()));
+  return kernel::libc().ppoll(&entry, 1, &left, nullptr);
+}
+
+}  // namespace
+
+bool spinning_makes_sense(Connection& connection) {
+  const auto core = static_cast<std::uint32_t>(::sched_getcpu()) + 1;
+  std::atomic<std::uint32_t>& own = connection.own().core;
+  if (own.load(std::memory_order_relaxed) != core) own.store(core, std::memory_order_relaxed);
+  return connection.peer().core.load(std::memory_order_relaxed) != core;
+}
+
+void expect_data(Connection& connection) {
+  DataWait& wait = connection.incoming().data;
+  wait.sleepers.fetch_add(1);
+  wait.armed.store(1);
+  fence::full();  // F1
+}
+
+// Others may still sleep: whoever rang for us has disarmed for all.
+void stop_expecting_data(Connection& connection) {
+  DataWait& wait = connection.incoming().data;
+  if (wait.sleepers.fetch_sub(1) == 1)
+    wait.armed.store(0);
+  else
+    wait.armed.store(1);
+}
+
+std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start, std::uint64_t now) {
+  constexpr std::uint64_t kBelievable = 10'000'000;
+  std::uint64_t end = now;
+  if (const std::uint64_t rung = connection.incoming().path.rung_ns.load(std::memory_order_relaxed);
+      rung > start && rung <= now && now - rung < kBelievable) {
+    std::atomic<std::uint32_t>& own = connection.own().waking_ns;
+    own.store(static_cast<std::uint32_t>((own.load(std::memory_order_relaxed) * 3ULL + (now - rung)) / 4),
+              std::memory_order_relaxed);
+    end = rung;
+  }
+  std::uint64_t took = end - start;
+  if (connection.rang.exchange(false, std::memory_order_relaxed)) {
+    const std::uint64_t waking =
+        std::min<std::uint64_t>(connection.peer().waking_ns.load(std::memory_order_relaxed), kBelievable);
+    took -= std::min(took, waking);
+  }
+  return took;
+}
+
+// ---- data
+
+bool ReceiveWait::spin() {
+  if (!receives_on_ring(connection_) || !spinning_makes_sense(connection_)) return false;
+  Receiver ring(connection_.memory, connection_.in());
+  const Path& path = connection_.incoming().path;
+  const auto ready = [&] {
+    return ring.has_data() || connection_.peer_says_end() || path.mode.load(std::memory_order_relaxed) == kBack;
+  };
+  return connection_.receive_spinner.spin(Clock::steady().now_ns(), limit_, ready);
+}
+
+bool ReceiveWait::for_data() {
+  if (spin()) return true;
+  if (!limit_known_) limit_ = time_limit(fd_, SO_RCVTIMEO), limit_known_ = true;
+  const std::uint64_t start = Clock::steady().now_ns();
+  const std::uint32_t generation = connection_.generation.load();
+  expect_data(connection_);
+  const bool alone = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) == 1;
+  bool go_on = true;
+  if (!readable_after_all(connection_, fd_, false)) {
+    const bool doorbells_only = receives_on_ring(connection_);
+    if (doorbells_only && alone && limit_.is_never())
+      go_on = sleep_on_doorbell();
+    else
+      go_on = sleep_in_poll();
+    if (connection_.generation.load() != generation) return errno = EBADF, false;
+    connection_.look_at_kernel.store(true, std::memory_order_relaxed);
+  }
+  stop_expecting_data(connection_);
+  connection_.receive_spinner.learn_awake(time_had_nobody_slept(connection_, start, Clock::steady().now_ns()));
+  serve_requests(connection_, fd_);
+  return go_on;
+}
+
+// The doorbell itself is what is waited for: one system call, with the kernel's own ways about signals.
+bool ReceiveWait::sleep_on_doorbell() {
+  char byte;
+  const ssize_t got = kernel::libc().recv(fd_, &byte, 1, 0);
+  if (got < 0) return errno == ECONNRESET ? (connection_.pending_error.store(errno), true) : false;
+  if (got == 0) return true;
+  ReceiveState& state = connection_.incoming().receiving;
+  const StreamLock lock(state.lock);
+  if (connection_.incoming().path.rung.load() != state.drained.load())
+    state.drained.fetch_add(1);
+  else
+    state.pushed_back.store(0x100U | static_cast<unsigned char>(byte));  // the sender is back on TCP
+  return true;
+}
+
+bool ReceiveWait::sleep_in_poll() {
+  for (;;) {
+    const std::uint64_t now = Clock::steady().now_ns();
+    const bool shared = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) > 1;
+    const Deadline until = shared ? Deadline::at_ns(now + std::min(kSharedNapNs, limit_.left_ns(now))) : limit_;
+    const int found = poll_until(fd_, POLLIN | POLLRDHUP, until);
+    if (found > 0) return true;
+    if (found < 0) {
+      if (errno == EINTR && limit_.is_never() && signals_restart()) return true;
+      return false;
+    }
+    if (limit_.expired(Clock::steady().now_ns())) return errno = EAGAIN, false;
+    return true;
+  }
+}
+
+// ---- room
+
+void wake_room_sleepers(RoomWait& room) {
+  ::syscall(SYS_futex, &room.armed, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+bool expect_room(Connection& connection) {
+  Sender ring(connection.memory, connection.out());
+  {
+    const StreamLock lock(connection.outgoing().sending.lock);
+    ring.want_room();
+  }
+  connection.outgoing().room.armed.fetch_or(kInPoll);
+  fence::full();  // F2
+  return !ring.has_room_now();
+}
+
+bool SendWait::for_room() {
+  Sender ring(connection_.memory, connection_.out());
+  const End& peer = connection_.peer();
+  const auto ready = [&] { return ring.has_room_now() || peer.closed.load(std::memory_order_relaxed) != 0; };
+  if (spinning_makes_sense(connection_) &&
+      connection_.send_spinner.spin(Clock::steady().now_ns(), Deadline::never(), ready))
+    return true;
+  if (!limit_known_) limit_ = time_limit(fd_, SO_SNDTIMEO), limit_known_ = true;
+  const std::uint64_t start = Clock::steady().now_ns();
+  RoomWait& room = connection_.outgoing().room;
+  const std::uint64_t head = connection_.outgoing().receiving.head.load();
+  for (std::uint64_t nap = kShortestNapNs;; nap = std::min(nap * 2, kLongestNapNs)) {
+    {
+      const StreamLock lock(connection_.outgoing().sending.lock);
+      ring.want_room();
+    }
+    const std::uint32_t armed = room.armed.fetch_or(kOnFutex) | kOnFutex;
+    fence::full();  // F2
+    if (ready()) break;
+    const std::uint64_t now = Clock::steady().now_ns();
+    if (limit_.expired(now)) return errno = EAGAIN, false;
+    const timespec time = to_timespec(std::min(nap, limit_.left_ns(now)));
+    const long slept = ::syscall(SYS_futex, &room.armed, FUTEX_WAIT, armed, &time, nullptr, 0);
+    if (ready()) break;
+    if (slept != 0 && errno == EINTR && !(limit_.is_never() && signals_restart())) return errno = EINTR, false;
+    pollfd entry{fd_, POLLRDHUP, 0};
+    // Closed or reset: for the caller to find out. A peer that has said that it sends no more may still read.
+    if (kernel::libc().poll(&entry, 1, 0) > 0 &&
+        ((entry.revents & (POLLHUP | POLLERR)) != 0 || peer.finished.load() == 0))
+      return true;
+    serve_requests(connection_, fd_);
+    // TCP takes more than the ring: two ends that both send a lot before they read, or one thread with both ends, go
+    // on.
+    if (connection_.outgoing().receiving.head.load() == head && Clock::steady().now_ns() - start > kStalledNs)
+      hand_back_sending(connection_, fd_, Why::stalled);
+    if (connection_.outgoing().path.mode.load() != kRing) return true;
+  }
+  connection_.send_spinner.learn(Clock::steady().now_ns() - start);
+  return true;
+}
+
+}  // namespace viaduct::sockets

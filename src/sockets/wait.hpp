@@ -1,0 +1,56 @@
+// Waiting for data and for room: spin within what the connection has learned, then sleep in the kernel.
+#pragma once
+
+#include "base/clock.hpp"
+#include "sockets/connection.hpp"
+
+namespace viaduct::sockets {
+
+// On a core of its own, and the peer not on the same one?
+bool spinning_makes_sense(Connection& connection);
+
+// Before sleeping, for whatever sleeps on the connection's socket: the peer must ring. Pairs with
+// stop_expecting_data().
+void expect_data(Connection& connection);
+void stop_expecting_data(Connection& connection);
+
+// After a sleep that a doorbell of the peer ended: how long the wait would have been, had both sides been awake. What
+// waking up costs says nothing about how soon the peer answers; counted in, two sides that once slept would sleep for
+// ever.
+std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start, std::uint64_t now);
+
+class ReceiveWait {
+ public:
+  ReceiveWait(Connection& connection, int fd) : connection_(connection), fd_(fd) {}
+  // False: errno says why (EINTR, EAGAIN after SO_RCVTIMEO). True: look again.
+  bool for_data();
+
+ private:
+  bool spin();
+  bool sleep_on_doorbell();
+  bool sleep_in_poll();
+  Connection& connection_;
+  int fd_;
+  Deadline limit_ = Deadline::never();
+  bool limit_known_ = false;
+};
+
+class SendWait {
+ public:
+  SendWait(Connection& connection, int fd) : connection_(connection), fd_(fd) {}
+  // False: errno says why (EINTR, EAGAIN after SO_SNDTIMEO). True: look again.
+  bool for_room();
+
+ private:
+  Connection& connection_;
+  int fd_;
+  Deadline limit_ = Deadline::never();
+  bool limit_known_ = false;
+};
+
+void wake_room_sleepers(RoomWait& room);
+
+// Asks for a doorbell when there is room again. False: there is room now.
+bool expect_room(Connection& connection);
+
+}  // namespace viaduct::sockets

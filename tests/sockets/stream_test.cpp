@@ -1,0 +1,187 @@
+// Sender and Receiver over plain memory.
+#include "sockets/stream.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <deque>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/child.hpp"
+#include "sockets/stream_format.hpp"
+
+namespace viaduct::sockets {
+namespace {
+
+class StreamTest : public ::testing::Test {
+ protected:
+  StreamTest() {
+    memory_.base = static_cast<std::byte*>(
+        ::mmap(nullptr, kStreamBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  }
+  ~StreamTest() override { ::munmap(memory_.base, kStreamBytes); }
+
+  // Takes what fits.
+  std::size_t write(const std::vector<unsigned char>& bytes) {
+    const iovec piece{const_cast<unsigned char*>(bytes.data()), bytes.size()};
+    Pieces pieces(&piece, 1);
+    return Sender(memory_, 0).write(pieces);
+  }
+  std::vector<unsigned char> read(std::size_t most, Receiver::Take take = Receiver::Take::consume) {
+    std::vector<unsigned char> bytes(most);
+    const iovec piece{bytes.data(), most};
+    Pieces pieces(&piece, 1);
+    bytes.resize(Receiver(memory_, 0).read(pieces, take));
+    return bytes;
+  }
+
+  StreamMemory memory_;
+  std::minstd_rand random_{42};
+};
+
+std::vector<unsigned char> bytes_from(std::uint64_t offset, std::size_t size) {
+  std::vector<unsigned char> bytes(size);
+  for (std::size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<unsigned char>(((offset + i) * 0x9e3779b97f4a7c15) >> 56);
+  return bytes;
+}
+
+TEST_F(StreamTest, NothingIsThereAtFirst) {
+  EXPECT_TRUE(read(10).empty());
+  EXPECT_EQ(Receiver(memory_, 0).bytes_ready(), 0U);
+  EXPECT_FALSE(Receiver(memory_, 0).has_data());
+  EXPECT_TRUE(Sender(memory_, 0).has_room());
+}
+
+TEST_F(StreamTest, BytesComeInOrderWhateverTheChunks) {
+  std::uint64_t sent = 0, received = 0;
+  for (int round = 0; round < testing::rounds(40'000); ++round) {
+    if (random_() % 2 == 0) {
+      const std::size_t size = 1 + random_() % (std::size_t{1} << random_() % 17);
+      sent += write(bytes_from(sent, size));
+    }
+    ASSERT_EQ(Receiver(memory_, 0).bytes_ready(), sent - received);
+    if (random_() % 2 == 0) {
+      const std::size_t most = 1 + random_() % (std::size_t{1} << random_() % 17);
+      const auto peeked = read(most, Receiver::Take::peek);
+      ASSERT_EQ(peeked, bytes_from(received, peeked.size()));
+      if (random_() % 8 == 0) {
+        received += read(most, Receiver::Take::discard).size();
+        continue;
+      }
+      const auto taken = read(most);
+      ASSERT_EQ(taken, peeked);
+      received += taken.size();
+    }
+  }
+  EXPECT_GT(received, kBulkBytes * 4);
+}
+
+TEST_F(StreamTest, ManyPiecesAreOneStream) {
+  std::vector<unsigned char> bytes = bytes_from(0, 30'000);
+  std::vector<iovec> pieces;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t size = std::min<std::size_t>(random_() % 400, bytes.size() - at);
+    pieces.push_back({&bytes[at], size});
+    at += size;
+  }
+  Pieces cursor(pieces.data(), pieces.size());
+  EXPECT_EQ(cursor.bytes_left(), bytes.size());
+  EXPECT_EQ(Sender(memory_, 0).write(cursor), bytes.size());
+  EXPECT_TRUE(cursor.done());
+  EXPECT_EQ(read(bytes.size()), bytes);
+}
+
+TEST_F(StreamTest, AFullRingTakesNoMoreAndHasRoomAgain) {
+  std::uint64_t sent = 0;
+  while (const std::size_t now = write(bytes_from(sent, 100'000))) sent += now;
+  while (const std::size_t now = write(bytes_from(sent, 1))) sent += now;
+  EXPECT_FALSE(Sender(memory_, 0).has_room());
+  EXPECT_FALSE(Sender(memory_, 0).has_room_now());
+  std::uint64_t received = 0;
+  for (auto part = read(5000); !part.empty(); part = read(5000)) {
+    ASSERT_EQ(part, bytes_from(received, part.size()));
+    received += part.size();
+  }
+  EXPECT_EQ(received, sent);
+  EXPECT_TRUE(Sender(memory_, 0).has_room());
+}
+
+TEST_F(StreamTest, TheTwoDirectionsAreApart) {
+  const auto bytes = bytes_from(0, 1000);
+  const iovec piece{const_cast<unsigned char*>(bytes.data()), bytes.size()};
+  Pieces pieces(&piece, 1);
+  EXPECT_EQ(Sender(memory_, 1).write(pieces), bytes.size());
+  EXPECT_FALSE(Receiver(memory_, 0).has_data());
+  EXPECT_EQ(Receiver(memory_, 1).bytes_ready(), bytes.size());
+}
+
+// Whatever is in the control page and the slots: every call comes back, within the memory (which ends where it ends).
+TEST_F(StreamTest, NonsenseInSharedMemoryIsSurvived) {
+  auto* const words = reinterpret_cast<std::uint32_t*>(memory_.base);
+  for (int round = 0; round < testing::rounds(4000); ++round) {
+    for (int i = 0; i < 40; ++i) {
+      const std::size_t where =
+          random_() % 2 == 0 ? random_() % (sizeof(StreamControl) / 4) : random_() % (kFirstCommitted / 4);
+      words[where] = random_() % 3 == 0 ? static_cast<std::uint32_t>(random_()) : random_() % 600;
+    }
+    // Headers that look right: the stamp of the next slot, any length.
+    const std::uint64_t head = memory_.direction(0).receiving.head.load();
+    const SlotHeader header{static_cast<std::uint32_t>(head + 1), static_cast<std::uint32_t>(random_() * 3)};
+    std::memcpy(memory_.slots(0) + head % kSlots * kSlotBytes, &header, sizeof header);
+    (void)write(bytes_from(0, 1 + random_() % 70'000));
+    (void)read(1 + random_() % 70'000, random_() % 2 == 0 ? Receiver::Take::consume : Receiver::Take::peek);
+    Receiver receiver(memory_, 0);
+    (void)receiver.bytes_ready();
+    (void)receiver.has_data();
+    (void)receiver.senders_to_wake(false);
+    Sender sender(memory_, 0);
+    (void)sender.has_room();
+    sender.want_room();
+  }
+}
+
+TEST_F(StreamTest, TwoThreadsTransferEverything) {
+  const testing::HangGuard guard;
+  constexpr std::uint64_t kBytes = std::uint64_t{4} << 20;
+  std::thread sender([this] {
+    std::minstd_rand random(7);
+    for (std::uint64_t sent = 0; sent < kBytes;) {
+      const auto size =
+          static_cast<std::size_t>(std::min<std::uint64_t>(1 + random() % (1U << random() % 16), kBytes - sent));
+      const StreamLock lock(memory_.direction(0).sending.lock);
+      sent += write(bytes_from(sent, size));
+    }
+  });
+  std::uint64_t received = 0;
+  bool right = true;
+  while (received < kBytes && right) {
+    const StreamLock lock(memory_.direction(0).receiving.lock);
+    const auto part = read(1 + random_() % 40'000);
+    right = part == bytes_from(received, part.size());
+    received += part.size();
+  }
+  EXPECT_TRUE(right);
+  sender.join();
+  EXPECT_EQ(received, kBytes);
+}
+
+TEST_F(StreamTest, ALockOfTheDeadIsTakenOver) {
+  const testing::HangGuard guard;
+  auto& word = memory_.direction(0).sending.lock;
+  testing::Child child([] { return 0; });
+  const int pid = child.pid();
+  child.wait();
+  word.store(static_cast<std::uint32_t>(pid));
+  { const StreamLock lock(word); }
+  EXPECT_EQ(word.load(), 0U);
+  word.store(0x7fff'fff1);  // never was a thread
+  { const StreamLock lock(word); }
+  EXPECT_EQ(word.load(), 0U);
+}
+
+}  // namespace
+}  // namespace viaduct::sockets

@@ -1,0 +1,46 @@
+// The torture program under the library, in doses for every day; VIADUCT_TORTURE multiplies them.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+struct Dose {
+  const char* mode;
+  int rounds;
+};
+
+class Torture : public ::testing::TestWithParam<Dose> {};
+
+TEST_P(Torture, NothingIsLostAndNobodyHangs) {
+  if (std::string(VIADUCT_SANITIZERS) != "")
+    GTEST_SKIP() << "a sanitizer's run time cannot be preloaded into other programs";
+  const char* const times = std::getenv("VIADUCT_TORTURE");
+  const int rounds = GetParam().rounds * std::max(times != nullptr ? std::atoi(times) : 1, 1);
+  const std::string command = std::string("LD_PRELOAD=") + SOCKETS_LIBRARY + " " + SOCKETS_TORTURE + " " +
+                              GetParam().mode + " " + std::to_string(rounds) + " 2>&1";
+  std::FILE* const output = ::popen(command.c_str(), "r");
+  ASSERT_NE(output, nullptr);
+  std::string text;
+  for (std::array<char, 512> buffer; std::fgets(buffer.data(), buffer.size(), output) != nullptr;)
+    text += buffer.data();
+  const int status = ::pclose(output);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+    GTEST_SKIP() << "this machine does not let " << GetParam().mode << " be tried";
+  EXPECT_EQ(status, 0) << text;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sockets, Torture,
+                         ::testing::Values(Dose{"kill", 100}, Dose{"mix", 50}, Dose{"storm", 100}, Dose{"hostile", 40},
+                                           Dose{"nofile", 5}, Dose{"no-memfd", 3}, Dose{"no-proc", 3}),
+                         [](const auto& given) {
+                           std::string name = given.param.mode;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
