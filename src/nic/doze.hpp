@@ -1,0 +1,53 @@
+// Sleep of idle processors. Each has a word and an eventfd: whoever has something for it wakes it through them. The
+// processor that receives also wakes when its MAC's descriptor becomes readable.
+//
+// A sleep is cut into naps: the first is a millisecond, for the second look that base/waiter.hpp explains, later ones
+// are longer as long as nothing comes. A MAC without a descriptor is looked at every millisecond.
+#pragma once
+
+#include <array>
+
+#include "base/fd.hpp"
+#include "base/result.hpp"
+#include "base/wait_word.hpp"
+#include "nic/processor.hpp"
+
+namespace viaduct::nic {
+
+class Doze {
+ public:
+  static Result<std::unique_ptr<Doze>> create(unsigned processors);
+
+  void wake(unsigned processor);
+
+  // Sleeps unless `busy()` finds something after the word is armed. `mac_fd` -1: none; `mac` false: not ours to watch.
+  template <class Busy>
+  void nap(unsigned processor, bool receives, int mac_fd, std::uint64_t most_ns, Busy&& busy) {
+    Place& place = places_[processor];
+    (void)place.word.arm();
+    if (busy()) {
+      place.nap_ns = kFirstNapNs;
+      return;
+    }
+    const bool must_look = receives && mac_fd < 0;
+    if (must_look || most_ns < place.nap_ns) place.nap_ns = std::min(most_ns, kFirstNapNs);
+    if (sleep(place.wakeup.get(), receives ? mac_fd : -1, place.nap_ns))
+      place.nap_ns = kFirstNapNs;
+    else
+      place.nap_ns = std::min(2 * place.nap_ns, kLongestNapNs);
+  }
+
+ private:
+  static constexpr std::uint64_t kFirstNapNs = 1'000'000;
+  static constexpr std::uint64_t kLongestNapNs = 64'000'000;
+  static bool sleep(int wakeup, int mac_fd, std::uint64_t ns);  // true: something came
+
+  struct Place {
+    WaitWord word;
+    Fd wakeup;
+    std::uint64_t nap_ns = kFirstNapNs;
+  };
+  std::array<Place, kMostProcessors> places_;
+};
+
+}  // namespace viaduct::nic

@@ -1,0 +1,63 @@
+// LiveAdapter: the Adapter of nic.hpp. Owns everything, and the threads of its processors.
+#pragma once
+
+#include <thread>
+#include <vector>
+
+#include "base/counters.hpp"
+#include "nic/driver.hpp"
+#include "nic/firmware/dispatch.hpp"
+#include "nic/live_hardware.hpp"
+#include "nic/null_host.hpp"
+
+namespace viaduct::nic {
+
+class LiveAdapter final : public Adapter {
+ public:
+  static Result<std::unique_ptr<LiveAdapter>> create(Config config, std::unique_ptr<Mac> mac);
+  ~LiveAdapter() override;
+
+  Host& host() override { return *driver_; }
+  Mac& mac() override { return *mac_; }
+  bool poll() override;
+  Reading statistics() const override;
+  std::vector<TraceEntry> trace() const override;
+  int core_of_queue(unsigned queue) const override;
+
+  Driver& driver() { return *driver_; }
+  Registers& registers() { return *registers_; }
+
+ private:
+  // Padded: each is its own thread's.
+  struct alignas(64) Place {
+    Processor cpu;
+    std::thread thread;
+  };
+
+  LiveAdapter(Config config, std::unique_ptr<Mac> mac) : config_(std::move(config)), mac_(std::move(mac)) {}
+  Status settle_partition();
+  Status make_parts();
+  Status start();
+  void run(Place& place);
+  unsigned turn(Place& place);
+  void doze(Place& place);
+  void publish();
+
+  Config config_;
+  std::unique_ptr<Mac> mac_;
+  unsigned processors_ = 1;
+  Assignment processor_of_{};
+  std::unique_ptr<Registers> registers_;
+  std::unique_ptr<HostMemory> memory_;
+  Segment statistics_segment_;
+  std::unique_ptr<Doze> doze_;
+  std::unique_ptr<LiveHardware> hardware_;
+  std::unique_ptr<Driver> driver_;
+  std::unique_ptr<Firmware<LiveHardware>> firmware_;
+  std::optional<NullHost> null_host_;
+  std::vector<Place> places_;
+  std::atomic<bool> stopping_{false};
+  Totals published_;  // as added to the process's counters: by the processor of Mailbox
+};
+
+}  // namespace viaduct::nic

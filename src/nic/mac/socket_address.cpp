@@ -1,0 +1,39 @@
+#include "nic/mac/socket_address.hpp"
+
+#include <fmt/format.h>
+#include <netdb.h>
+
+#include <cstring>
+
+namespace viaduct::nic {
+
+SocketAddress SocketAddress::any(int family) {
+  SocketAddress address;
+  address.storage.ss_family = static_cast<sa_family_t>(family);
+  address.length = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  return address;
+}
+
+Result<SocketAddress> SocketAddress::parse(const std::string& text, int family, bool to_bind) {
+  const auto colon = text.rfind(':');
+  std::string host = text.substr(0, colon == std::string::npos ? 0 : colon);
+  const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (port.empty() || (host.empty() && !to_bind))
+    return Error(EINVAL, fmt::format("'{}' is not HOST:PORT, such as 192.0.2.1:7000 or [::1]:7000", text));
+
+  addrinfo hints{};
+  hints.ai_family = family;
+  hints.ai_socktype = SOCK_DGRAM;
+  hints.ai_flags = AI_NUMERICSERV | (to_bind ? AI_PASSIVE : 0);
+  addrinfo* found = nullptr;
+  const int fault = ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found);
+  if (fault != 0) return Error(EINVAL, fmt::format("the address '{}': {}", text, ::gai_strerror(fault)));
+  SocketAddress address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.length = found->ai_addrlen;
+  ::freeaddrinfo(found);
+  return address;
+}
+
+}  // namespace viaduct::nic

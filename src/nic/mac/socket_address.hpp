@@ -1,0 +1,25 @@
+// "HOST:PORT" and "[HOST]:PORT" as socket addresses.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <string>
+
+#include "base/result.hpp"
+
+namespace viaduct::nic {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  int family() const { return storage.ss_family; }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+
+  static SocketAddress any(int family);
+  // `family` AF_UNSPEC: whichever the name has.
+  static Result<SocketAddress> parse(const std::string& text, int family, bool to_bind);
+};
+
+}  // namespace viaduct::nic

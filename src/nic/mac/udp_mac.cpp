@@ -1,0 +1,264 @@
+// The MAC `udp`: one frame in each UDP datagram. Frames of one length in a row go to the kernel as one send that it
+// takes apart (UDP_SEGMENT), and come back as one that it has gathered (UDP_GRO).
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/fd.hpp"
+#include "nic/mac/counts.hpp"
+#include "nic/mac/datagram_slots.hpp"
+#include "nic/mac/macs.hpp"
+#include "nic/mac/socket_address.hpp"
+
+namespace viaduct::nic {
+
+namespace {
+
+constexpr std::size_t kBatch = 64;               // frames in one sendmmsg
+constexpr std::size_t kMostSegments = 64;        // the kernel's bound
+constexpr std::uint32_t kMostGathered = 65'000;  // bytes of one send, below the kernel's bound
+constexpr std::uint32_t kMostDatagram = 65'507;
+constexpr std::uint32_t kJumbo = 9014;
+constexpr int kBuffer = 4 << 20;
+
+class UdpMac final : public Mac {
+ public:
+  UdpMac(Fd socket, std::string name, MacAddress address, std::uint32_t max_frame, std::uint32_t most_segment)
+      : socket_(std::move(socket)),
+        name_(std::move(name)),
+        address_(address),
+        max_frame_(max_frame),
+        most_segment_(most_segment) {}
+
+  std::string name() const override { return name_; }
+  MacAddress address() const override { return address_; }
+  std::uint32_t max_frame() const override { return max_frame_; }
+  MacCounters counters() const override { return counts_.read(); }
+  std::size_t transmit(std::span<const Frame> frames) override;
+  std::size_t receive(std::span<Frame> frames) override;
+  void release(std::size_t count) override { slots_.release(count); }
+  int fd() const override { return socket_.get(); }
+
+ private:
+  struct Control {  // room for a segment size, and for the count of losses
+    alignas(cmsghdr) std::byte bytes[2 * CMSG_SPACE(sizeof(std::uint32_t))];
+  };
+
+  std::size_t send_batch(std::span<const Frame> frames, bool& full);
+  std::size_t group_at(std::span<const Frame> frames) const;
+  void describe(std::size_t message, std::size_t first, std::span<const Frame> group);
+  void fill();
+  void take(msghdr& header, std::uint32_t length);
+
+  const Fd socket_;
+  const std::string name_;
+  const MacAddress address_;
+  const std::uint32_t max_frame_;
+  std::uint32_t most_segment_;  // longest frame that can be one of several; 0: none
+  MacCounts counts_;
+  // The transmit half's.
+  std::array<mmsghdr, kBatch> messages_{};
+  std::array<iovec, kBatch> pieces_{};
+  std::array<Control, kBatch> controls_{};
+  std::array<std::uint32_t, kBatch> grouped_{};  // frames of each message
+  // The receive half's.
+  DatagramSlots slots_;
+  std::uint32_t kernel_drops_ = 0;
+};
+
+std::size_t UdpMac::transmit(std::span<const Frame> frames) {
+  std::size_t taken = 0;
+  for (bool full = false; taken < frames.size() && !full;) {
+    if (frames[taken].length > max_frame_) {
+      counts_.refused(1);
+      ++taken;
+      continue;
+    }
+    std::size_t count = 0;
+    while (count < kBatch && taken + count < frames.size() && frames[taken + count].length <= max_frame_) ++count;
+    taken += send_batch(frames.subspan(taken, count), full);
+  }
+  return taken;
+}
+
+// How many of the first frames can go together: all as long as the first, the last possibly shorter.
+std::size_t UdpMac::group_at(std::span<const Frame> frames) const {
+  const std::uint32_t length = frames[0].length;
+  if (length > most_segment_) return 1;
+  std::size_t count = 1;
+  for (std::uint32_t bytes = length; count < std::min(frames.size(), kMostSegments); ++count) {
+    if (frames[count].length > length || bytes + frames[count].length > kMostGathered) break;
+    bytes += frames[count].length;
+    if (frames[count].length < length) return count + 1;
+  }
+  return count;
+}
+
+void UdpMac::describe(std::size_t message, std::size_t first, std::span<const Frame> group) {
+  msghdr& header = messages_[message].msg_hdr;
+  header = {};
+  header.msg_iov = &pieces_[first];
+  header.msg_iovlen = group.size();
+  for (std::size_t i = 0; i < group.size(); ++i)
+    pieces_[first + i] = {const_cast<std::byte*>(group[i].data), group[i].length};
+  grouped_[message] = static_cast<std::uint32_t>(group.size());
+  if (group.size() == 1) return;
+  header.msg_control = controls_[message].bytes;
+  header.msg_controllen = CMSG_SPACE(sizeof(std::uint16_t));
+  cmsghdr* const control = CMSG_FIRSTHDR(&header);
+  control->cmsg_level = SOL_UDP;
+  control->cmsg_type = UDP_SEGMENT;
+  control->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
+  const auto length = static_cast<std::uint16_t>(group[0].length);
+  std::memcpy(CMSG_DATA(control), &length, sizeof length);
+}
+
+// Says how many it took: sent, or lost for good.
+std::size_t UdpMac::send_batch(std::span<const Frame> frames, bool& full) {
+  std::size_t messages = 0;
+  for (std::size_t at = 0; at < frames.size(); ++messages) {
+    const std::size_t count = group_at(frames.subspan(at));
+    describe(messages, at, frames.subspan(at, count));
+    at += count;
+  }
+  const int sent = ::sendmmsg(socket_.get(), messages_.data(), static_cast<unsigned>(messages), MSG_DONTWAIT);
+  if (sent > 0) {
+    std::size_t taken = 0;
+    for (int i = 0; i < sent; ++i) taken += grouped_[static_cast<std::size_t>(i)];
+    counts_.sent(taken);
+    return taken;
+  }
+  switch (errno) {
+    case EINTR:
+      return 0;
+    case EAGAIN:
+    case ENOBUFS:
+      full = true;
+      return 0;
+    case ECONNREFUSED:
+      counts_.refused(1);
+      return 1;  // said once of a datagram before: nobody listens there yet
+    default:
+      break;
+  }
+  if (grouped_[0] > 1) {  // the device on the way cannot, or the way has become narrower: one by one from now on
+    most_segment_ = 0;
+    return 0;
+  }
+  counts_.refused(1);
+  return 1;
+}
+
+std::size_t UdpMac::receive(std::span<Frame> frames) {
+  std::size_t count = 0;
+  while (count < frames.size() && slots_.next(frames[count])) ++count;
+  if (count == 0) {
+    fill();
+    while (count < frames.size() && slots_.next(frames[count])) ++count;
+  }
+  counts_.received(count);
+  return count;
+}
+
+void UdpMac::fill() {
+  constexpr std::uint32_t kAtOnce = 16;
+  const std::uint32_t count = std::min(slots_.free(), kAtOnce);
+  if (count == 0) return;
+  std::array<mmsghdr, kAtOnce> messages{};
+  std::array<iovec, kAtOnce> pieces;
+  std::array<Control, kAtOnce> controls;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    pieces[i] = {slots_.free_memory(i), 65536};
+    msghdr& header = messages[i].msg_hdr;
+    header.msg_iov = &pieces[i];
+    header.msg_iovlen = 1;
+    header.msg_control = controls[i].bytes;
+    header.msg_controllen = sizeof controls[i].bytes;
+  }
+  const int received = ::recvmmsg(socket_.get(), messages.data(), count, MSG_DONTWAIT, nullptr);
+  for (int i = 0; i < received; ++i) {
+    auto& message = messages[static_cast<std::size_t>(i)];
+    take(message.msg_hdr, message.msg_len);
+  }
+}
+
+void UdpMac::take(msghdr& header, std::uint32_t length) {
+  std::uint32_t segment = std::max(length, 1u);
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
+    std::uint32_t value = 0;
+    std::memcpy(&value, CMSG_DATA(control), sizeof value);
+    if (control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO && value != 0) segment = value;
+    if (control->cmsg_level == SOL_SOCKET && control->cmsg_type == SO_RXQ_OVFL) {
+      counts_.lost(value - kernel_drops_);
+      kernel_drops_ = value;
+    }
+  }
+  slots_.filled(length, segment);
+}
+
+bool set(int socket, int level, int option, int value) {
+  return ::setsockopt(socket, level, option, &value, sizeof value) == 0;
+}
+
+// Bytes that one packet carries on the way to where the socket is connected.
+std::uint32_t room_on_the_way(int socket, int family) {
+  int mtu = 0;
+  socklen_t size = sizeof mtu;
+  const bool six = family == AF_INET6;
+  if (::getsockopt(socket, six ? IPPROTO_IPV6 : IPPROTO_IP, six ? IPV6_MTU : IP_MTU, &mtu, &size) != 0) mtu = 1280;
+  const int headers = six ? 48 : 28;
+  return std::min(static_cast<std::uint32_t>(std::max(mtu - headers, 512)), kMostDatagram);
+}
+
+// Locally administered; tells the two ends apart by address and port.
+MacAddress address_of(int socket) {
+  SocketAddress local;
+  local.length = sizeof local.storage;
+  (void)::getsockname(socket, reinterpret_cast<sockaddr*>(&local.storage), &local.length);
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const unsigned char byte : std::string_view(reinterpret_cast<const char*>(&local.storage), local.length))
+    hash = (hash ^ byte) * 0x100000001b3;
+  MacAddress address{2};
+  for (std::size_t i = 1; i < address.size(); ++i) address[i] = static_cast<std::uint8_t>(hash >> 8 * i);
+  return address;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Mac>> open_udp_mac(const UdpMacOptions& options) {
+  VIADUCT_TRY(const SocketAddress remote, SocketAddress::parse(options.remote, AF_UNSPEC, false));
+  SocketAddress local = SocketAddress::any(remote.family());
+  if (!options.local.empty()) {
+    VIADUCT_TRY(local, SocketAddress::parse(options.local, remote.family(), true));
+  }
+  Fd socket(::socket(remote.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return Error::from_errno("open a UDP socket");
+  if (::bind(socket.get(), local.get(), local.length) != 0)
+    return Error::from_errno(fmt::format("take the UDP address {}", options.local));
+  // Connected: datagrams of anybody else do not arrive.
+  if (::connect(socket.get(), remote.get(), remote.length) != 0)
+    return Error::from_errno(fmt::format("go to the UDP address {}", options.remote));
+
+  const bool six = remote.family() == AF_INET6;
+  (void)set(socket.get(), six ? IPPROTO_IPV6 : IPPROTO_IP, six ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, IP_PMTUDISC_DONT);
+  (void)set(socket.get(), SOL_SOCKET, SO_RCVBUF, kBuffer);
+  (void)set(socket.get(), SOL_SOCKET, SO_SNDBUF, kBuffer);
+  (void)set(socket.get(), SOL_SOCKET, SO_RXQ_OVFL, 1);
+  (void)set(socket.get(), SOL_UDP, UDP_GRO, 1);
+  const bool segments = set(socket.get(), SOL_UDP, UDP_SEGMENT, 0);
+
+  const std::uint32_t room = room_on_the_way(socket.get(), remote.family());
+  const std::uint32_t max_frame = options.max_frame != 0 ? options.max_frame : std::min(room, kJumbo);
+  if (max_frame > kMostDatagram || max_frame < 60)
+    return Error(EMSGSIZE,
+                 fmt::format("frames of at most {} bytes: a datagram carries 60 to {}", max_frame, kMostDatagram));
+  const MacAddress address = address_of(socket.get());
+  return std::unique_ptr<Mac>(
+      std::make_unique<UdpMac>(std::move(socket), "udp:" + options.remote, address, max_frame, segments ? room : 0));
+}
+
+}  // namespace viaduct::nic
