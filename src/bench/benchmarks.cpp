@@ -11,6 +11,22 @@ Result<Report> run_copy_overhead(const Options& options);
 Result<Report> run_copy_pollution(const Options& options);
 Result<Report> run_copy_ipc(const Options& options);
 Result<Report> run_copy_gpu(const Options& options);
+Result<Report> run_nic_udp(const Options& options);
+Result<Report> run_nic_model(const Options& options);
+Result<Report> run_nic_packet(const Options& options);
+Result<Report> run_via_latency(const Options& options);
+Result<Report> run_via_bandwidth(const Options& options);
+Result<Report> run_via_registration(const Options& options);
+Result<Report> run_sovia(const Options& options);
+Result<Report> run_sockets_latency(const Options& options);
+Result<Report> run_sockets_messages(const Options& options);
+Result<Report> run_sockets_bandwidth(const Options& options);
+Result<Report> run_sockets_connections(const Options& options);
+Result<Report> run_sockets_redis(const Options& options);
+Result<Report> run_sockets_nginx(const Options& options);
+Result<Report> run_sockets_memcached(const Options& options);
+Result<Report> run_sockets_ftp(const Options& options);
+Result<Report> run_sockets_pgbench(const Options& options);
 
 namespace {
 
@@ -23,6 +39,27 @@ constexpr Benchmark kBenchmarks[] = {
     {"copy-pollution", "what a large copy leaves of the cache (ADCE, figure 8)", run_copy_pollution},
     {"copy-ipc", "moving a buffer to another process (ADCE, figure 9)", run_copy_ipc},
     {"copy-gpu", "host-to-host copies by a GPU's copy engines", run_copy_gpu},
+    {"nic-udp", "the adapter's firmware alone, one and two processors (Tigon firmware, figures 6, 8, 10)", run_nic_udp},
+    {"nic-model",
+     "the firmware in virtual time on the paper's card, against the paper (Tigon firmware, all figures and tables)",
+     run_nic_model},
+    {"nic-packet", "the inline adapter on a real interface, against a bare packet socket and UDP", run_nic_packet},
+    {"via-latency", "messages over virtual interfaces, 4 B to 32 KB (SOVIA, figure 5)", run_via_latency},
+    {"via-bandwidth", "streams over virtual interfaces, 4 B to 4 MB (SOVIA, figures 7 and 8)", run_via_bandwidth},
+    {"via-registration", "registering memory against copying (SOVIA, figure 6, tables 2 and 3)", run_via_registration},
+    {"sovia", "streams by the SOVIA protocol, part by part, beside the paper (SOVIA, table 4, figures 5 to 9)",
+     run_sovia},
+    {"sockets-latency", "messages there and back through sockets of a plain program, on the kernel and accelerated",
+     run_sockets_latency},
+    {"sockets-messages", "8 B messages through sockets, one way", run_sockets_messages},
+    {"sockets-bandwidth", "streams through sockets", run_sockets_bandwidth},
+    {"sockets-connections", "short connections, idle ones, one processor for both sides, one side not accelerated",
+     run_sockets_connections},
+    {"sockets-redis", "redis-server and redis-benchmark, on the kernel and accelerated", run_sockets_redis},
+    {"sockets-nginx", "nginx and wrk, on the kernel and accelerated", run_sockets_nginx},
+    {"sockets-memcached", "memcached and a plain client, on the kernel and accelerated", run_sockets_memcached},
+    {"sockets-ftp", "files between RAM disks by vsftpd and curl (SOVIA, table 5)", run_sockets_ftp},
+    {"sockets-pgbench", "PostgreSQL and pgbench -S, on the kernel and accelerated", run_sockets_pgbench},
 };
 
 }  // namespace

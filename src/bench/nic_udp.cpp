@@ -1,0 +1,108 @@
+// `viaduct bench nic-udp`: the adapter's firmware alone, between a host and a MAC that cost nothing; UDP datagrams of
+// 18 to 1472 bytes sent, received, and both at once, on one processor and on two (the parallel Tigon firmware, figures
+// 6, 8 and 10).
+#include <fmt/format.h>
+#include <viaduct/nic.hpp>
+
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/topology.hpp"
+#include "bench/suite.hpp"
+
+namespace viaduct::bench {
+
+namespace {
+
+constexpr std::uint32_t kHeaders = 14 + 20 + 8;  // Ethernet, IP, UDP
+constexpr std::uint32_t kSizes[] = {18, 100, 200, 400, 600, 800, 1000, 1200, 1472};
+
+enum class Traffic { send, receive, both };
+struct Way {
+  const char* name;
+  Traffic traffic;
+};
+constexpr Way kWays[] = {{"send", Traffic::send}, {"receive", Traffic::receive}, {"bidirectional", Traffic::both}};
+
+constexpr const char* kLimit = "1 Gb/s Ethernet";
+constexpr const char* kRelease = "RELEASE, 1 processor";
+constexpr const char* kParallel = "PARALLEL, 2 processors";
+constexpr const char* kDynamic = "DYNAMIC, 2 processors";
+
+// Frames per second that fit on the wire of the paper: frame, checksum, preamble and gap.
+double ethernet_limit(std::uint32_t datagram, Traffic traffic) {
+  return 1e9 / 8 / (datagram + kHeaders + 4 + 20) / 1e6 * (traffic == Traffic::both ? 2 : 1);
+}
+
+class NicUdp {
+ public:
+  explicit NicUdp(const Options& options) : options_(options) {}
+
+  Result<Report> run() {
+    cores_ = Topology::machine().processors();
+    for (const std::uint32_t size : kSizes)
+      for (const Way& way : kWays) add_case(size, way);
+    if (cores_.size() < 2) suite_.note("PARALLEL and DYNAMIC need two processors; this machine has one");
+    suite_.note("host and MAC cost nothing: rates are the firmware's own, every byte copied once each way");
+    return suite_.run(options_, 7);
+  }
+
+ private:
+  void add_case(std::uint32_t size, const Way& way) {
+    const std::string name = fmt::format("{} B {}", size, way.name);
+    const auto add = [&](const char* who, Kind kind, std::function<double()> sample) {
+      suite_.add({name, who, kind, "packets", "million/s", Better::higher, std::move(sample)});
+    };
+    add(kLimit, Kind::peer, [size, traffic = way.traffic] { return ethernet_limit(size, traffic); });
+    const auto measured = [this, size, traffic = way.traffic](nic::Partition partition, unsigned processors) {
+      return [=, this] { return rate(size, traffic, partition, processors); };
+    };
+    // One processor is what two are compared with.
+    add(kRelease, way.traffic == Traffic::both ? Kind::peer : Kind::us, measured(nic::Partition::release, 1));
+    if (way.traffic != Traffic::both && size == 18)  // 4 million a second
+      suite_.expect({name, "packets", kRelease, kLimit, Better::higher, 4 / ethernet_limit(size, way.traffic)});
+    if (cores_.size() < 2) return;
+    add(kParallel, Kind::us, measured(nic::Partition::parallel, 2));
+    add(kDynamic, Kind::us, measured(nic::Partition::dynamic, 2));
+    if (way.traffic == Traffic::both) suite_.expect({name, "packets", kParallel, kRelease, Better::higher, 1.6});
+  }
+
+  // Million packets per second, both ways together.
+  double rate(std::uint32_t size, Traffic traffic, nic::Partition partition, unsigned processors) const {
+    nic::Config config;
+    config.name = "bench";
+    config.partition = partition;
+    // One processor goes where this thread is not: it only sleeps, but its timers would be felt.
+    for (unsigned i = 0; i < processors; ++i) config.cores.push_back(cores_[cores_.size() - 1 - i]);
+    config.null_host = nic::NullTraffic{traffic == Traffic::receive ? 0 : size + kHeaders};
+    nic::Failure why;
+    const auto adapter =
+        nic::Adapter::create(config,
+                             nic::make_null_mac({.frame_length = size + kHeaders,
+                                                 .frames_to_receive = traffic == Traffic::send ? 0 : UINT64_MAX}),
+                             why);
+    if (adapter == nullptr) return 0;
+    const auto nap = [](int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); };
+    nap(2);
+    const auto packets = [&] {
+      const nic::Totals totals = adapter->statistics().totals;
+      return totals.packets_sent + totals.packets_received;
+    };
+    const std::uint64_t before = packets(), start = Clock::steady().now_ns();
+    nap(options_.quick ? 5 : 30);
+    const std::uint64_t count = packets() - before;
+    return static_cast<double>(count) * 1e3 / static_cast<double>(Clock::steady().now_ns() - start);
+  }
+
+  const Options options_;
+  std::vector<int> cores_;
+  Suite suite_{"nic-udp", "The adapter's firmware between a null host and a null MAC, UDP datagrams"};
+};
+
+}  // namespace
+
+Result<Report> run_nic_udp(const Options& options) {
+  return NicUdp(options).run();
+}
+
+}  // namespace viaduct::bench

@@ -1,0 +1,106 @@
+// `viaduct bench sockets-nginx`: an unmodified nginx that serves a small file over connections that stay open, to wrk.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "bench/sockets_suite.hpp"
+
+namespace viaduct::bench {
+
+namespace {
+
+class SocketsNginx {
+ public:
+  explicit SocketsNginx(const Options& options)
+      : sockets_("sockets-nginx", "nginx and wrk, each on its processor, connections kept alive", options) {}
+
+  Result<Report> run() {
+    if (const Status ready = prepare(); !ready.ok()) {
+      sockets_.suite().note(fmt::format("nginx was not measured: {}", ready.error().message()));
+      return sockets_.run(0);
+    }
+    for (const int connections : {20, 1}) {
+      if (sockets_.quick() && connections == 1) continue;
+      const std::string name = fmt::format("1 KB file, {} connection{}", connections, connections == 1 ? "" : "s");
+      for (const auto& [who, kind, port] :
+           {std::tuple{SocketsSuite::kTcp, Kind::peer, kernel_port_}, {SocketsSuite::kUs, Kind::us, our_port_}})
+        sockets_.suite().add({name, who, kind, kRate, "thousand/s", Better::higher,
+                              [this, accelerated = kind == Kind::us, port = port, connections] {
+                                return rate(port, accelerated, connections) / 1000;
+                              }});
+      if (connections > 1)
+        sockets_.suite().expect({name, kRate, SocketsSuite::kUs, SocketsSuite::kTcp, Better::higher, 3});
+    }
+    return sockets_.run(7);
+  }
+
+ private:
+  Status prepare() {
+    VIADUCT_TRY(nginx_, find_server_program("nginx", "nginx-light"));
+    VIADUCT_TRY(wrk_, find_server_program("wrk", "wrk"));
+    VIADUCT_TRY(ScratchFolder folder, ScratchFolder::make());
+    folder_ = std::make_unique<ScratchFolder>(std::move(folder));
+    VIADUCT_CHECK(folder_->write("file", std::string(1024, 'v')));
+    VIADUCT_TRY(kernel_port_, start_server("kernel", false));
+    VIADUCT_TRY(our_port_, start_server("viaduct", true));
+    return {};
+  }
+
+  Result<int> start_server(const std::string& name, bool accelerated) {
+    VIADUCT_TRY(const int port, free_port());
+    const std::string& folder = folder_->path();
+    VIADUCT_CHECK(folder_->write(
+        name + ".conf",
+        fmt::format(
+            "daemon off; worker_processes 1; pid {0}/{1}.pid; error_log {0}/{1}.log;{3}\n"
+            "events {{ worker_connections 512; }}\n"
+            "http {{ access_log off; keepalive_requests 100000000; sendfile on; tcp_nopush on;\n"
+            "  client_body_temp_path {0}/{1}-body; proxy_temp_path {0}/{1}-proxy; fastcgi_temp_path {0}/{1}-fastcgi;\n"
+            "  uwsgi_temp_path {0}/{1}-uwsgi; scgi_temp_path {0}/{1}-scgi;\n"
+            "  server {{ listen 127.0.0.1:{2}; root {0}; }} }}\n",
+            folder, name, port, ::geteuid() == 0 ? " user root;" : "")));  // one user on both sides
+    VIADUCT_TRY(ChildProgram server, ChildProgram::start({.words = {nginx_, "-c", folder + "/" + name + ".conf"},
+                                                          .processor = placement().theirs,
+                                                          .accelerated = accelerated,
+                                                          .silent = true,
+                                                          .end_signal = SIGTERM}));
+    servers_.push_back(std::make_unique<ChildProgram>(std::move(server)));
+    VIADUCT_CHECK(wait_until_it_listens(*servers_.back(), port));
+    return port;
+  }
+
+  // wrk counts whole seconds; interrupted, it says what it has.
+  double rate(int port, bool accelerated, int connections) const {
+    auto wrk = ChildProgram::start({.words = {wrk_, "-t1", fmt::format("-c{}", connections), "-d20",
+                                              fmt::format("http://127.0.0.1:{}/file", port)},
+                                    .processor = placement().mine,
+                                    .accelerated = accelerated,
+                                    .silent = true});
+    if (!wrk) give_up(wrk.error().message());
+    ::usleep(sockets_.quick() ? 120'000 : 500'000);
+    wrk->signal(SIGINT);
+    const auto said = wrk->finish();
+    if (!said) give_up(said.error().message());
+    const std::string word = "Requests/sec:";
+    const std::size_t at = said->find(word);
+    if (at == std::string::npos) give_up("wrk says what we do not understand: " + *said);
+    return std::strtod(said->c_str() + at + word.size(), nullptr);
+  }
+
+  static constexpr const char* kRate = "requests";
+
+  SocketsSuite sockets_;
+  std::unique_ptr<ScratchFolder> folder_;
+  std::string nginx_, wrk_;
+  int kernel_port_ = 0, our_port_ = 0;
+  std::vector<std::unique_ptr<ChildProgram>> servers_;
+};
+
+}  // namespace
+
+Result<Report> run_sockets_nginx(const Options& options) {
+  return SocketsNginx(options).run();
+}
+
+}  // namespace viaduct::bench

@@ -1,0 +1,83 @@
+// `viaduct bench via-bandwidth`: figures 7 and 8 of the SOVIA paper: streams of messages, 4 B to 4 MB.
+#include <algorithm>
+
+#include "base/topology.hpp"
+#include "bench/via_suite.hpp"
+
+namespace viaduct::bench {
+
+namespace {
+
+constexpr std::size_t kSizes[] = {4, 64, 1024, 4096, 32768, 262144, std::size_t{1} << 20, std::size_t{4} << 20};
+constexpr std::size_t kLarge = 32768;  // from here on there are goals
+
+class ViaBandwidth {
+ public:
+  explicit ViaBandwidth(const Options& options)
+      : via_("via-bandwidth", "Streams over virtual interfaces, two processes, each on its processor", options) {}
+
+  Result<Report> run() {
+    start_copy_engine();
+    VIADUCT_CHECK(connect_all());
+    for (const std::size_t size : kSizes) {
+      for (const Row& row : rows_)
+        if (size >= row.least) via_.add_stream(row.entry, size, count_for(size, row.bytes));
+      if (size < kLarge) continue;
+      const std::string name = size_name(size);
+      via_.suite().expect({name, ViaSuite::kBandwidth, kSend, ViaSuite::kFabric, Better::higher, 1.2});
+      via_.suite().expect({name, ViaSuite::kBandwidth, kSend, ViaSuite::kTcp, Better::higher, 6});
+    }
+    const PinnedScope pinned(placement().mine);
+    return via_.run(25);
+  }
+
+ private:
+  struct Row {
+    ViaSuite::Entry entry;
+    std::size_t bytes;  // moved per sample
+    std::size_t least = 4;
+  };
+
+  static std::uint32_t count_for(std::size_t size, std::size_t bytes) {
+    constexpr std::size_t kMost = 50'000, kLeast = 8;
+    return static_cast<std::uint32_t>(std::clamp(bytes / size, kLeast, kMost));
+  }
+
+  Status connect_all() {
+    const auto add = [&](const char* who, Kind kind, auto what, std::size_t megabytes, std::size_t least) -> Status {
+      VIADUCT_TRY(const ViaSuite::Entry entry, via_.connect(who, kind, std::move(what)));
+      rows_.push_back({entry, megabytes << 20, least});
+      return {};
+    };
+    using Transfer = ViplOptions::Transfer;
+    VIADUCT_CHECK(add(kSend, Kind::us, ViplOptions{}, 64, 4));
+    VIADUCT_CHECK(
+        add("VIPL send, blocking", Kind::us, ViplOptions{.completion = ViplOptions::Completion::blocking}, 64, 4));
+    VIADUCT_CHECK(
+        add("VIPL RDMA write", Kind::us, ViplOptions{.transfer = Transfer::rdma_write, .engine_memory = true}, 64, 4));
+    VIADUCT_CHECK(
+        add("VIPL RDMA read", Kind::us, ViplOptions{.transfer = Transfer::rdma_read, .engine_memory = true}, 64, 4));
+    VIADUCT_CHECK(
+        add("VIPL RDMA write, ordinary memory", Kind::us, ViplOptions{.transfer = Transfer::rdma_write}, 32, 1024));
+    VIADUCT_CHECK(add("raw channel", Kind::us, make_raw_channel(), 64, 4));
+    if (auto fabric = make_fabric(); fabric)
+      VIADUCT_CHECK(add(ViaSuite::kFabric, Kind::peer, std::move(fabric), 32, 4));
+    else
+      via_.suite().note(fmt::format("{} was not measured: {}", ViaSuite::kFabric, fabric.error().message()));
+    VIADUCT_CHECK(add(ViaSuite::kTcp, Kind::peer, make_tcp(Waits::sleeping), 16, 4));
+    return add("UNIX socket", Kind::peer, make_unix(Waits::sleeping), 16, 4);
+  }
+
+  static constexpr const char* kSend = "VIPL send";
+
+  ViaSuite via_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace
+
+Result<Report> run_via_bandwidth(const Options& options) {
+  return ViaBandwidth(options).run();
+}
+
+}  // namespace viaduct::bench
