@@ -26,6 +26,8 @@ constexpr Setting kSettings[] = {
      "links may copy straight between the memories of two processes (process_vm_readv)"},
     {"VIADUCT_PEERS", SettingKind::choice, "user", "user|any",
      "who may connect: processes of the same user, or anybody on this host who says the same"},
+    {"VIADUCT_SOCKETS", SettingKind::boolean, "on", "on|off",
+     "off: a program under `viaduct run` keeps the kernel's TCP"},
     {"VIADUCT_COUNTERS", SettingKind::boolean, "on", "on|off", "publish counters for `viaduct top`"},
     {"VIADUCT_COPY_PROCESSORS", SettingKind::text, "auto", "auto, none, or a list such as 1,3-5",
      "processors of the copy engine's workers"},

@@ -20,8 +20,10 @@ namespace viaduct::cli {
 // The exit codes of the command; docs/command.md and the man page list them.
 enum class ExitCode {
   ok = 0,
-  failed = 1,  // the operation was understood and did not succeed
-  usage = 2,   // the command line, a VIADUCT_* variable or the configuration file cannot be used
+  failed = 1,          // the operation was understood and did not succeed
+  usage = 2,           // the command line, a VIADUCT_* variable or the configuration file cannot be used
+  not_runnable = 126,  // of `run`, as of env(1): the program is there and cannot be run
+  not_found = 127,     // of `run`: there is no such program
 };
 
 // What the subcommand does; its result is the exit code of the process. Runs once the whole command line is accepted
@@ -43,5 +45,13 @@ void add_info(CLI::App& app);
 void add_top(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_demo(CLI::App& app);
+void add_run(CLI::App& app);
+// How many words of the command line are ours: behind `run`'s options everything belongs to the program, however it
+// looks. Keeps the rest for `run`.
+int cut_off_program(const CLI::App& app, int argc, char** argv);
+void add_ls(CLI::App& app);
+void add_doctor(CLI::App& app);
+void add_handback(CLI::App& app);
+void add_nic(CLI::App& app);
 
 }  // namespace viaduct::cli

@@ -9,6 +9,7 @@
 
 #include "bench/bench.hpp"
 #include "cli/command.hpp"
+#include "cli/redis_demo.hpp"
 #include "cli/table.hpp"
 
 namespace viaduct::cli {
@@ -55,7 +56,48 @@ Result<bench::Report> measure(std::string_view name) {
   return Error(ENOENT, fmt::format("there is no benchmark '{}'", name));
 }
 
+Cell gain_cell(double gain, bool at_least = false) {
+  return {fmt::format("{}{:.1f}x", at_least ? "> " : "", gain), gain >= 1 ? Tone::good : Tone::bad};
+}
+
+// redis-benchmark cannot tell shorter ones apart.
+constexpr double kShortestToldUs = 10;
+
+std::string latency(double us) {
+  return us < kShortestToldUs ? fmt::format("< {:.0f} us", kShortestToldUs) : fmt::format("{:.0f} us", us);
+}
+
+// The main job, on a program that knows nothing of us.
+void show_redis() {
+  fmt::print(
+      "redis-server and redis-benchmark, as their authors built them: first on kernel TCP, then under `viaduct "
+      "run`.\n\n");
+  std::fflush(stdout);
+  const auto comparisons = compare_on_redis();
+  if (!comparisons) {
+    fmt::print("SKIPPED: {}{}\n\n", comparisons.error().message(),
+               comparisons.error().code() == ENOENT ? "; install the package redis-tools to see it" : "");
+    return;
+  }
+  Table table(
+      {{"redis"}, {""}, {"kernel TCP", Column::Align::right}, {"with Viaduct", Column::Align::right}, {"gain"}});
+  for (const RedisComparison& each : *comparisons) {
+    const RedisFigures &before = each.kernel, &after = each.viaduct;
+    table.add({each.job, "requests/s", fmt::format("{:.0f}", before.requests_per_second),
+               fmt::format("{:.0f}", after.requests_per_second),
+               gain_cell(after.requests_per_second / before.requests_per_second)});
+    table.add(
+        {"", "median latency", latency(before.median_us), latency(after.median_us),
+         gain_cell(before.median_us / std::max(after.median_us, kShortestToldUs), after.median_us < kShortestToldUs)});
+    table.add({"", "CPU per request", fmt::format("{:.1f} us", before.cpu_us_per_request),
+               fmt::format("{:.1f} us", after.cpu_us_per_request),
+               gain_cell(before.cpu_us_per_request / after.cpu_us_per_request)});
+  }
+  fmt::print("{}\nCPU time is that of server and benchmark together.\n\n", table.text(Screen::standard_output()));
+}
+
 ExitCode run_demo() {
+  show_redis();
   fmt::print(
       "Two processes on this machine talk: first through the kernel, then through Viaduct. Then memory is copied: "
       "first with\n"
@@ -84,6 +126,7 @@ ExitCode run_demo() {
   fmt::print(
       "Medians of five rounds, everybody interleaved, each process on its own processor.\n"
       "viaduct bench NAME      the same with spread, floor and goals (--list names them)\n"
+      "viaduct run -- PROGRAM  a program of yours; viaduct ls shows its connections meanwhile\n"
       "viaduct info            what this machine offers\n");
   return ExitCode::ok;
 }

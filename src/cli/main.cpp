@@ -12,10 +12,7 @@ using AddCommand = void (*)(CLI::App&);
 
 // The table of contents, in the order of `viaduct --help`.
 constexpr AddCommand kCommands[] = {
-    add_demo,
-    add_info,
-    add_top,
-    add_bench,
+    add_demo, add_run, add_ls, add_doctor, add_handback, add_info, add_top, add_bench, add_nic,
 };
 
 ExitCode run(int argc, char** argv) {
@@ -27,7 +24,7 @@ ExitCode run(int argc, char** argv) {
   for (const AddCommand add : kCommands) add(app);
 
   try {
-    app.parse(argc, argv);
+    app.parse(cut_off_program(app, argc, argv), argv);
   } catch (const CLI::Success& asked) {  // --help, --version
     app.exit(asked);
     return ExitCode::ok;

@@ -19,6 +19,19 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
+// The command that was named last: `run` of `viaduct nic run`.
+const CLI::App& innermost(const CLI::App& app) {
+  const auto parsed = app.get_subcommands();
+  return parsed.empty() ? app : innermost(*parsed.front());
+}
+
+// "nic run"
+std::string full_name(const CLI::App& app, const CLI::App& command) {
+  const CLI::App* const parent = command.get_parent();
+  if (parent == nullptr || parent == &app) return command.get_name();
+  return fmt::format("{} {}", full_name(app, *parent), command.get_name());
+}
+
 std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -35,7 +48,7 @@ std::string suggestion(std::string_view typed, const std::vector<std::string>& n
 
 std::string explain_leftover(const CLI::App& app, const CLI::App& command, const std::string& argument) {
   const bool in_command = &app != &command;
-  const std::string name = in_command ? command.get_name() : "";
+  const std::string name = in_command ? full_name(app, command) : "";
   if (argument.size() > 1 && argument.front() == '-') {
     const std::string option = argument.substr(0, argument.find('='));
     if (in_command)
@@ -44,6 +57,9 @@ std::string explain_leftover(const CLI::App& app, const CLI::App& command, const
     return fmt::format("there is no option '{}'{} (viaduct --help lists them)", option,
                        suggestion(option, option_names(app)));
   }
+  if (in_command && !command_names(command).empty())
+    return fmt::format("{} has no command '{}'{} (viaduct {} --help lists them)", name, argument,
+                       suggestion(argument, command_names(command)), name);
   if (in_command)
     return fmt::format("{} does not take '{}' (viaduct {} --help says what it takes)", name, argument, name);
   return fmt::format("there is no command '{}'{} (viaduct --help lists them)", argument,
@@ -69,16 +85,15 @@ std::string in_plain_words(const CLI::ParseError& fault) {
 }  // namespace
 
 std::string explain(const CLI::App& app, const CLI::ParseError& fault) {
-  const auto parsed = app.get_subcommands();
-  const CLI::App& command = parsed.empty() ? app : *parsed.front();
+  const CLI::App& command = innermost(app);
   if (dynamic_cast<const CLI::ExtrasError*>(&fault) != nullptr) {
     if (const auto left = app.remaining(); !left.empty()) return in_one_line(explain_leftover(app, app, left.front()));
     if (const auto left = command.remaining(); !left.empty())
       return in_one_line(explain_leftover(app, command, left.front()));
   }
-  const std::string name = &app == &command ? "" : command.get_name() + " ";
-  return in_one_line(fmt::format("{}{} (viaduct {}--help says more)", name.empty() ? "" : command.get_name() + ": ",
-                                 in_plain_words(fault), name));
+  const std::string name = &app == &command ? "" : full_name(app, command);
+  return in_one_line(fmt::format("{}{} (viaduct {}{}--help says more)", name.empty() ? "" : name + ": ",
+                                 in_plain_words(fault), name, name.empty() ? "" : " "));
 }
 
 std::string ask_for_command(const CLI::App& app) {

@@ -12,6 +12,7 @@ namespace viaduct::house {
 namespace {
 
 using testing::AnyOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -44,6 +45,21 @@ int main() {
 }
 )";
 
+// As it would have been written for an adapter of its day.
+constexpr const char* kProgramForVipl = R"(
+#include <stdio.h>
+#include <vipl.h>
+
+int main(void) {
+  VIP_NIC_HANDLE nic;
+  VIP_NIC_ATTRIBUTES attributes;
+  if (VipOpenNic("/dev/clanvi0", &nic) != VIP_SUCCESS) return 1;
+  if (VipQueryNic(nic, &attributes) != VIP_SUCCESS) return 1;
+  printf("%s\n", attributes.Name);
+  return VipCloseNic(nic) != VIP_SUCCESS;
+}
+)";
+
 constexpr const char* kCMakeProject = R"(
 cmake_minimum_required(VERSION 3.23)
 project(outside LANGUAGES C)
@@ -73,11 +89,12 @@ class Install : public testing::Test {
   }
 
   // Compiles, runs, and returns what the program printed.
-  std::string built_and_run(std::vector<std::string> compiler, const std::string& source, const char* text) {
+  std::string built_and_run(std::vector<std::string> compiler, const std::string& source, const char* text,
+                            const std::string& library = "viaduct") {
     write(folder_ / source, text);
     const std::string program = (folder_ / (source + ".out")).string();
     compiler.insert(compiler.end(), {"-Wall", "-Wextra", "-Werror", (folder_ / source).string(), "-o", program});
-    for (std::string& word : pkg_config("viaduct")) compiler.push_back(std::move(word));
+    for (std::string& word : pkg_config(library)) compiler.push_back(std::move(word));
     const Outcome compiled = run(compiler);
     EXPECT_EQ(compiled.code, 0) << compiled.output;
     if (compiled.code != 0) return {};
@@ -98,6 +115,20 @@ TEST_F(Install, AProgramInCppBuildsWithPkgConfig) {
   EXPECT_EQ(built_and_run({VIADUCT_CXX, "-std=c++20"}, "outside.cpp", kProgramInCpp), kExpected);
 }
 
+TEST_F(Install, AProgramForViplBuildsWithPkgConfig) {
+  EXPECT_EQ(built_and_run({VIADUCT_CC, "-std=c99"}, "old.c", kProgramForVipl, "vipl"), "/dev/clanvi0\n");
+}
+
+TEST_F(Install, TheViplLibraryExportsItsFunctionsAndNothingElse) {
+  const Outcome names = run({"nm", "--dynamic", "--defined-only", (prefix_ / "lib/libvipl.so").string()});
+  ASSERT_EQ(names.code, 0) << names.output;
+  std::istringstream lines(names.output);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    EXPECT_THAT(line.substr(line.find_first_not_of("0123456789abcdef ") + 2), StartsWith("Vip"));
+  EXPECT_EQ(count, 41);
+}
+
 TEST_F(Install, AProgramBuildsWithFindPackage) {
   write(folder_ / "outside.c", kProgramInC);
   write(folder_ / "CMakeLists.txt", kCMakeProject);
@@ -115,6 +146,24 @@ TEST_F(Install, TheCommandRunsFromThere) {
   const Outcome said = run({(prefix_ / "bin/viaduct").string(), "--version"});
   EXPECT_EQ(said.code, 0);
   EXPECT_EQ(said.output, "viaduct " VIADUCT_VERSION "\n");
+}
+
+TEST_F(Install, TheCommandPreloadsTheLibraryFromThere) {
+  const Outcome maps = run({(prefix_ / "bin/viaduct").string(), "run", "--", "cat", "/proc/self/maps"});
+  EXPECT_EQ(maps.code, 0) << maps.output;
+  EXPECT_THAT(maps.output, HasSubstr((prefix_ / "lib/libviaduct-sockets.so").string()));
+}
+
+// In somebody else's program every other name could meet one of the program's own.
+TEST_F(Install, TheSocketsLibraryExportsWhatItStandsInFrontOf) {
+  const Outcome names = run({"nm", "--dynamic", "--defined-only", (prefix_ / "lib/libviaduct-sockets.so").string()});
+  ASSERT_EQ(names.code, 0) << names.output;
+  const std::string listed = text_of(source_dir() / "cmake/sockets.map");
+  std::istringstream lines(names.output);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    EXPECT_THAT(listed, ContainsRegex("[ \n]" + line.substr(line.rfind(' ') + 1) + ";"));
+  EXPECT_GE(count, 50);
 }
 
 TEST_F(Install, ManualPagesAreWhereManLooks) {

@@ -84,6 +84,14 @@ TEST(Words, TheManualPageDescribesEveryFunction) {
   for (const Mention& constant : constants) EXPECT_THAT(page, HasSubstr(constant.what));
 }
 
+TEST(Words, TheManualPageDescribesEveryFunctionOfVipl) {
+  const std::string page = text_of(source_dir() / "man/vipl.3");
+  const auto functions =
+      mentions({source_dir() / "include/viaduct/vipl.h"}, std::regex("VIADUCT_API VIP_RETURN (Vip[A-Za-z]+)\\("));
+  ASSERT_EQ(functions.size(), 41u);
+  for (const Mention& function : functions) EXPECT_THAT(page, HasSubstr("VIP_RETURN " + function.what + "("));
+}
+
 TEST(Words, NothingInTheCodeIsLeftForLater) {
   for (const Mention& word : mentions(sources(), std::regex("\\b(TODO|FIXME)\\b")))
     ADD_FAILURE() << word.where << ": " << word.what;

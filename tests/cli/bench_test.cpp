@@ -1,0 +1,62 @@
+// Every benchmark there is, quickly: that it runs, and that what it reports is numbers. How large they are is not a
+// matter of tests.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/child.hpp"
+#include "bench/bench.hpp"
+#include "cli/run_command.hpp"
+
+namespace viaduct::cli {
+namespace {
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const bench::Benchmark& benchmark : bench::benchmarks()) all.emplace_back(benchmark.name);
+  return all;
+}
+
+class Bench : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Bench, RunsQuicklyAndReportsNumbers) {
+  if (viaduct::testing::kSanitized) GTEST_SKIP() << "under a sanitizer a benchmark measures the sanitizer";
+  const std::string file = ::testing::TempDir() + "bench-" + GetParam() + "-" + std::to_string(::getpid()) + ".json";
+  const Outcome outcome = run_command({"bench", GetParam(), "--quick", "--json", file});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+
+  const auto report = nlohmann::json::parse(std::ifstream(file));
+  ::unlink(file.c_str());
+  EXPECT_EQ(report.at("benchmark"), GetParam());
+  // Only what cannot be had here may report nothing, and then it says why.
+  EXPECT_TRUE(!report.at("rows").empty() || !report.at("notes").empty());
+  for (const auto& row : report.at("rows")) {
+    ASSERT_TRUE(row.at("median").is_number()) << row;
+    const auto median = row.at("median").get<double>();
+    EXPECT_TRUE(std::isfinite(median)) << row;
+    const bool share = row.at("metric") == "overlap";  // of which noise may leave nothing
+    EXPECT_TRUE(share || row.at("p90").get<double>() > 0) << row;  // in a crowd a short round may see no turn at all
+  }
+  for (const auto& ratio : report.at("ratios")) EXPECT_TRUE(ratio.at("ratio").is_number()) << ratio;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Bench, ::testing::ValuesIn(names()), [](const auto& tested) {
+  std::string name = tested.param;
+  for (char& c : name)
+    if (c == '-') c = '_';
+  return name;
+});
+
+TEST(BenchList, NamesThemAll) {
+  const Outcome outcome = run_command({"bench", "--list"});
+  EXPECT_EQ(outcome.code, 0);
+  for (const std::string& name : names()) EXPECT_THAT(outcome.out, ::testing::HasSubstr("\n" + name + " "));
+}
+
+}  // namespace
+}  // namespace viaduct::cli

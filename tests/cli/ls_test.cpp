@@ -1,0 +1,201 @@
+#include <gmock/gmock.h>
+#include <grp.h>
+#include <gtest/gtest.h>
+
+#include "cli/talking.hpp"
+
+namespace viaduct::cli {
+namespace {
+
+using nlohmann::json;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+class Ls : public testing::Test {
+ protected:
+  void SetUp() override { SKIP_IF_SANITIZED(); }
+};
+
+TEST_F(Ls, ShowsAConnectionOnTheRingFromBothSides) {
+  Pair pair;
+  pair.talk_until_on_the_ring();
+  const json client = sockets_of(pair.client.number()), server = sockets_of(pair.server.number());
+  ASSERT_EQ(client.size(), 1u);
+  ASSERT_EQ(server.size(), 1u);
+  EXPECT_EQ(client[0]["process"], "talker");
+  EXPECT_EQ(client[0]["pid"], pair.client.pid());
+  EXPECT_EQ(client[0]["fd"], pair.client.first());
+  EXPECT_EQ(client[0]["peer"], "127.0.0.1:" + std::to_string(pair.server.first()));
+  EXPECT_EQ(client[0]["peer"], server[0]["local"]);
+  EXPECT_EQ(client[0]["local"], server[0]["peer"]);
+  EXPECT_EQ(client[0]["state"], "ESTAB");
+  EXPECT_EQ(client[0]["peer_pid"], pair.server.pid());
+  EXPECT_EQ(server[0]["peer_pid"], pair.client.pid());
+  for (const json& side : {client[0], server[0]}) {
+    EXPECT_EQ(side["attached"], true);
+    EXPECT_EQ(side["out"]["path"], "ring");
+    EXPECT_EQ(side["in"]["path"], "ring");
+    EXPECT_EQ(side["why"], "");
+  }
+  EXPECT_EQ(client[0]["out"], server[0]["in"]);
+}
+
+TEST_F(Ls, CountsWhatGoesOverTheRing) {
+  Pair pair;
+  pair.talk_until_on_the_ring();
+  const json before = sockets_of(pair.client.number())[0];
+  pair.client.talk(10);
+  const json after = sockets_of(pair.client.number())[0];
+  for (const char* direction : {"out", "in"}) {
+    EXPECT_EQ(after[direction]["bytes"], before[direction]["bytes"].get<int>() + 40);
+    EXPECT_EQ(after[direction]["messages"], before[direction]["messages"].get<int>() + 10);
+    EXPECT_GE(after[direction]["wakes"], before[direction]["wakes"]);
+  }
+}
+
+TEST_F(Ls, PrintsATable) {
+  Pair pair;
+  pair.talk_until_on_the_ring();
+  const Outcome outcome = run_command({"ls", pair.client.number()});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.out, ContainsRegex("^PROCESS +PID +FD +LOCAL +PEER +STATE +OUT +IN +BYTES"));
+  EXPECT_THAT(outcome.out, ContainsRegex("talker +" + pair.client.number() + " +[0-9]+ +127.0.0.1:[0-9]+ +127.0.0.1:" +
+                                         std::to_string(pair.server.first()) + " +ESTAB +ring +ring"));
+  EXPECT_THAT(run_command({"ls"}).out, HasSubstr(pair.server.number()));
+}
+
+TEST_F(Ls, SaysThatAConnectionIsYoung) {
+  Pair pair;
+  pair.client.talk(1);
+  const json seen = sockets_of(pair.client.number());
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0]["attached"], false);
+  EXPECT_EQ(seen[0]["peer_pid"], nullptr);
+  EXPECT_EQ(seen[0]["out"], json::parse(R"({"path": "tcp", "bytes": 0, "messages": 0, "wakes": 0})"));
+  EXPECT_THAT(seen[0]["why"], HasSubstr("too few operations"));
+}
+
+TEST_F(Ls, SaysThatThePeerIsNotAccelerated) {
+  Talker server(Under::nothing, {"serve"});
+  Talker client(Under::run, {"call", std::to_string(server.first())});
+  client.talk(200);
+  const json seen = sockets_of(client.number());
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0]["attached"], false);
+  EXPECT_THAT(seen[0]["why"], HasSubstr("the other side has not come"));
+}
+
+TEST_F(Ls, SaysThatItIsSwitchedOff) {
+  Talker server(Under::run, {"serve"}, {{"VIADUCT_SOCKETS", "off"}});
+  Talker client(Under::nothing, {"call", std::to_string(server.first())});
+  client.talk(1);
+  const json seen = sockets_of(server.number());
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_THAT(seen[0]["why"], HasSubstr("VIADUCT_SOCKETS"));
+}
+
+TEST_F(Ls, ShowsListenersOnlyWhenAskedFor) {
+  Talker server(Under::run, {"serve"});
+  EXPECT_EQ(sockets_of(server.number()), json::array());
+  const json all = sockets_of(server.number(), true);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0]["state"], "LISTEN");
+  EXPECT_EQ(all[0]["local"], "127.0.0.1:" + std::to_string(server.first()));
+  EXPECT_EQ(all[0]["peer"], "");
+  EXPECT_EQ(all[0]["why"], "listening");
+}
+
+TEST_F(Ls, FollowsASocketToItsDuplicate) {
+  Pair pair;
+  pair.client.talk(1);
+  const int copy = Talker::number_in(pair.client.tell("dup"));
+  ASSERT_NE(copy, pair.client.first());
+  const json seen = sockets_of(pair.client.number());
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0]["fd"], copy);
+}
+
+TEST_F(Ls, ForgetsASocketThatIsClosed) {
+  Talker server(Under::run, {"serve"});
+  {
+    Talker client(Under::nothing, {"call", std::to_string(server.first())});
+    client.talk(1);
+    EXPECT_EQ(sockets_of(server.number()).size(), 1u);
+  }
+  Talker next(Under::nothing, {"call", std::to_string(server.first())});
+  next.talk(1);  // the server closed the first before it answered this one
+  EXPECT_EQ(sockets_of(server.number()).size(), 1u);
+}
+
+TEST_F(Ls, AChildHasARegistryOfItsOwn) {
+  Talker server(Under::run, {"serve-fork"});
+  Talker client(Under::run, {"call", std::to_string(server.first())});
+  client.talk(20);
+  const std::string child = std::to_string(Talker::number_in(server.line()));
+  const json seen = sockets_of(child);
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0]["peer"], sockets_of(client.number())[0]["local"]);
+  EXPECT_EQ(sockets_of(server.number()), json::array());
+}
+
+TEST_F(Ls, AChildShowsTheConnectionsThatItInherits) {
+  Pair pair;
+  pair.talk_until_on_the_ring();
+  const std::string child = std::to_string(Talker::number_in(pair.client.tell("fork")));
+  pair.client.talk(1);
+  const json parents = sockets_of(pair.client.number()), childs = sockets_of(child);
+  ASSERT_EQ(childs.size(), 1u);
+  EXPECT_EQ(childs[0]["attached"], true);
+  EXPECT_EQ(childs[0]["out"], parents[0]["out"]);
+  EXPECT_EQ(childs[0]["local"], parents[0]["local"]);
+  EXPECT_EQ(pair.client.end(), 0);
+}
+
+TEST_F(Ls, AProcessWithoutSocketsPublishesNothing) {
+  Talker idle(Under::run, {"idle"});
+  const Outcome outcome = run_command({"ls", idle.number()});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(outcome.err, HasSubstr("process " + idle.number() + " shows no TCP socket"));
+  EXPECT_EQ(lines_in(outcome.err), 1u);
+  EXPECT_THAT(run_command({"ls", "--all"}).out, Not(HasSubstr(" " + idle.number() + " ")));
+}
+
+TEST(LsErrors, AProcessThatIsNotThereIsAFailure) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  (void)wait_for_exit(child);
+  const Outcome outcome = run_command({"ls", std::to_string(child)});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("there is no process " + std::to_string(child)));
+}
+
+TEST(LsErrors, SomebodyElsesProcessIsAFailure) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const std::string own = std::to_string(::getpid());
+  auto said = make_pipe();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr unsigned kNobody = 65534;
+    ::dup2(said->second.get(), STDERR_FILENO);
+    if (::setgroups(0, nullptr) != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(126);
+    become_command({"ls", own});
+  }
+  said->second.reset();
+  const int code = wait_for_exit(child);
+  if (code == 126 || code == 127) GTEST_SKIP() << "nobody may not run " << VIADUCT_COMMAND;
+  EXPECT_EQ(code, 1);
+  char text[512] = "";
+  EXPECT_GT(::read(said->first.get(), text, sizeof text - 1), 0);
+  EXPECT_THAT(std::string(text), HasSubstr("process " + own + " belongs to somebody else"));
+}
+
+TEST(LsErrors, AProcessNumberIsANumber) {
+  const Outcome outcome = run_command({"ls", "redis"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("'redis' is not a number"));
+}
+
+}  // namespace
+}  // namespace viaduct::cli
