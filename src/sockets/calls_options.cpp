@@ -131,8 +131,9 @@ VIADUCT_EXPORT int setsockopt(int fd, int level, int option, const void* value, 
   int number;
   std::memcpy(&number, value, sizeof number);
   const bool low_water = kept == &connection->low_water;
-  const bool on_ring =
-      connection->attached() && (sends_on_ring(*connection) || receives_on_ring(*connection) || low_water);
+  // From the moment the memory is there: what was set between then and the first byte in the ring would stay.
+  const bool on_ring = connection->attached() &&
+                       (low_water || connection->outgoing().path.mode.load(std::memory_order_relaxed) != kBack);
   // The doorbell is a single byte that must go out and be seen at once: the kernel's socket stays as it is.
   if (!on_ring) {
     const int result = libc().setsockopt(fd, level, option, value, size);

@@ -6,8 +6,10 @@
 
 #include <cerrno>
 
+#include "base/fence.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/settings.hpp"
+#include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
 
 namespace viaduct::sockets {
@@ -34,7 +36,9 @@ class EpollSet {
     members_seen.store(true, std::memory_order_relaxed);
     item.idle_sleeps = 0;
     if (item.active) return;
-    if (active_count == kMostActive) put_to_sleep(*active[turn++ % kMostActive]);
+    for (int tries = 0; active_count == kMostActive && tries < kMostActive; ++tries)
+      put_to_sleep(*active[turn++ % kMostActive]);
+    if (active_count == kMostActive) return arm(item);  // all have something: its doorbell will have to do
     if (item.armed && sleeping.load() == 0) {
       item.armed = false;
       stop_expecting_data(*item.connection);
@@ -49,14 +53,28 @@ class EpollSet {
     for (int i = 0; i < active_count; ++i)
       if (active[i] == &item) active[i] = active[--active_count];
   }
-  // The peer rings from now on, and the kernel reports.
-  void put_to_sleep(EpollItem& item) {
+  // The peer rings from now on, and the kernel reports. False: something has come meanwhile, it stays active.
+  bool put_to_sleep(EpollItem& item) {
+    if (!item.deleted && item.connection->attached()) {
+      arm(item);  // first, and then the look: what comes later rings
+      if (ring_readable(*item.connection, item.fd)) {
+        item.idle_sleeps = 0;
+        return false;
+      }
+    }
     deactivate(item);
-    if (tell_kernel(item)) arm(item);
+    tell_kernel(item);
+    return true;
   }
 
+  // Whoever rang last has disarmed: armed anew each time.
   void arm(EpollItem& item) {
-    if (item.armed || !item.connection->attached()) return;
+    if (!item.connection->attached()) return;
+    if (item.armed) {
+      item.connection->incoming().data.armed.store(1);
+      fence::full();  // F1
+      return;
+    }
     item.armed = true;
     expect_data(*item.connection);
   }

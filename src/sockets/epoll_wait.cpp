@@ -182,6 +182,8 @@ class Waiting {
       bits &= ~static_cast<std::uint32_t>(EPOLLIN | EPOLLRDNORM);
     if ((item.events & EPOLLONESHOT) != 0) item.kernel_events = 0;  // it has spent its shot, perhaps on a doorbell
     set_.activate(item);
+    if (set_.sleeping.load() > (slept_since_ != 0 ? 1 : 0))
+      connection.incoming().data.armed.store(1);  // others sleep on
     if (sends_on_ring(connection) && over == 0) bits &= ~static_cast<std::uint32_t>(EPOLLOUT);
     if ((bits & EPOLLIN) != 0 || over != 0) bits |= ring_says(item) & EPOLLOUT;
     bits &= item.events | EPOLLERR | EPOLLHUP;
@@ -295,8 +297,7 @@ void set_expect(EpollSet& set) {
   for (int i = 0; i < set.active_count;) {
     EpollItem& item = *set.active[i];
     if (item.deleted || !item.connection->attached() || ++item.idle_sleeps > kIdleSleeps) {
-      set.put_to_sleep(item);  // the last one takes its place in the list
-      continue;
+      if (set.put_to_sleep(item)) continue;  // the last one takes its place in the list
     }
     set.arm(item);
     ++i;

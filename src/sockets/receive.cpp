@@ -222,7 +222,9 @@ void note_at_once(Connection& connection, std::size_t bytes) {
 std::size_t quick_receive(Connection& connection, void* bytes, std::size_t size) {
   Direction& in = connection.incoming();
   if (in.receiving.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
-  if (connection.in_a_row.load(std::memory_order_relaxed) >= kStreaming) let_it_fill(connection);
+  if (connection.in_a_row.load(std::memory_order_relaxed) >= kStreaming &&
+      !Receiver(connection.memory, connection.in()).has_whole_slot())
+    let_it_fill(connection);
   const StreamLock lock(in.receiving.lock, connection.alone());
   if (in.receiving.stage.load(std::memory_order_relaxed) != kReadRing ||
       in.path.rung.load(std::memory_order_relaxed) != in.receiving.drained.load(std::memory_order_relaxed))

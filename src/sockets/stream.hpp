@@ -112,6 +112,10 @@ class Receiver {
     if ((length & ~kInBulk) > direction_.receiving.consumed.load(std::memory_order_relaxed)) return true;
     return slot_length(head + 1) != kUnpublished || broken_;
   }
+  // The sender is at work on a further slot: this one can be read without disturbing it.
+  bool has_whole_slot() const {
+    return slot_length(direction_.receiving.head.load(std::memory_order_relaxed) + 1) != kUnpublished;
+  }
   std::size_t bytes_ready();
   bool broken() const { return broken_; }
   // How far the sender has come, for those who report only what is new: grows with every byte.
