@@ -39,7 +39,7 @@ TEST_P(Bench, RunsQuicklyAndReportsNumbers) {
     ASSERT_TRUE(row.at("median").is_number()) << row;
     const auto median = row.at("median").get<double>();
     EXPECT_TRUE(std::isfinite(median)) << row;
-    const bool share = row.at("metric") == "overlap";  // of which noise may leave nothing
+    const bool share = row.at("metric") == "overlap";              // of which noise may leave nothing
     EXPECT_TRUE(share || row.at("p90").get<double>() > 0) << row;  // in a crowd a short round may see no turn at all
   }
   for (const auto& ratio : report.at("ratios")) EXPECT_TRUE(ratio.at("ratio").is_number()) << ratio;

@@ -9,6 +9,7 @@ set -eu
 command=$1
 
 skip() { echo "SKIPPED: $1"; exit 77; }
+[ -x "${1:-}" ] || skip "the command ${1:-} was not built"
 fail() { echo "FAILED: $1"; exit 1; }
 
 # Everything happens in namespaces of our own, and ends with them.
