@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "base/child.hpp"
 #include "via/vipl_program.hpp"
 
 namespace viaduct::vipl::testing {
@@ -67,7 +68,9 @@ TEST_F(ViplNotify, TellsOfAReceiveOnceAndInOrder) {
   for (std::size_t i = 0; i < 4; ++i) ASSERT_EQ(program_.post_receive(b_, i, 0, 8), VIP_SUCCESS);
   EXPECT_EQ(threads(), before) << "nobody has asked";
   for (int i = 0; i < 3; ++i) ASSERT_EQ(VipRecvNotify(b_, &notes_, Notes::of_queue), VIP_SUCCESS);
-  EXPECT_EQ(threads(), before + 1);
+  const int started = threads() - before;
+  EXPECT_TRUE(started == 1 || (viaduct::testing::kSanitized && started == 2))
+      << started;  // a sanitizer's own comes along
   for (std::size_t i = 0; i < 4; ++i) ASSERT_EQ(program_.post_send(a_, 10 + i, 4096, 8), VIP_SUCCESS);
   const auto told = notes_.wait_for(3);
   for (std::size_t i = 0; i < 3; ++i) {
