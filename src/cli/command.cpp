@@ -55,6 +55,16 @@ CLI::Validator number_between(double least, double most) {
   return {check, ""};
 }
 
+void add_watch_options(CLI::App& command, WatchOptions& options, const std::string& whose) {
+  command.add_flag("--once", options.once, "Print one reading and end");
+  command.add_flag("--json", options.json, "Print each reading as one JSON object on a line");
+  command.add_option("--interval", options.interval, "Seconds between readings")
+      ->type_name("SECONDS")
+      ->check(number_between(0.05, 3600))
+      ->capture_default_str();
+  command.add_option("PID", options.pids, whose)->type_name("")->check(number_between(1, kHighestPid));
+}
+
 ExitCode exit_code() {
   return chosen;
 }

@@ -13,7 +13,9 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace viaduct::cli {
 
@@ -37,6 +39,17 @@ ExitCode usage_error(std::string_view what);
 
 // For option->check(): a value that is not a number in the range is a usage error that says so.
 CLI::Validator number_between(double least, double most);
+
+constexpr int kHighestPid = 1 << 22;  // the kernel's own bound
+
+// What a command that shows readings live takes: `top` and `nic stat`. `whose` is the help of PID.
+struct WatchOptions {
+  bool once = false;
+  bool json = false;
+  double interval = 1;
+  std::vector<int> pids;
+};
+void add_watch_options(CLI::App& command, WatchOptions& options, const std::string& whose);
 
 // What the action returned.
 ExitCode exit_code();

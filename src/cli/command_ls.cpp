@@ -20,7 +20,6 @@ using sockets_view::Socket;
 
 constexpr std::string_view kNobody =
     "no program under `viaduct run` has a TCP connection (--all shows sockets that listen or are not connected too)";
-constexpr int kHighestPid = 1 << 22;
 
 struct Options {
   bool json = false;

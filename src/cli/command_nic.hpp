@@ -11,6 +11,4 @@ void add_nic_trace(CLI::App& nic);
 void add_nic_partition(CLI::App& nic);
 void add_nic_model(CLI::App& nic);
 
-constexpr int kHighestPid = 1 << 22;  // the kernel's own bound
-
 }  // namespace viaduct::cli

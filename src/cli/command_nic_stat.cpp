@@ -15,13 +15,6 @@ namespace viaduct::cli {
 
 namespace {
 
-struct StatOptions {
-  bool once = false;
-  bool json = false;
-  double interval = 1;
-  std::vector<int> pids;
-};
-
 // Adds to the newer reading how fast its packets came since the older.
 void add_rates(std::vector<AdapterReading>& now, const std::vector<AdapterReading>& before, double seconds) {
   for (AdapterReading& reading : now)
@@ -35,7 +28,7 @@ void add_rates(std::vector<AdapterReading>& now, const std::vector<AdapterReadin
     }
 }
 
-ExitCode watch(const StatOptions& options, std::vector<AdapterReading> reading) {
+ExitCode watch(const WatchOptions& options, std::vector<AdapterReading> reading) {
   const Clock& clock = Clock::steady();
   const auto delay = std::chrono::nanoseconds(std::llround(options.interval * 1e9));
   {
@@ -56,7 +49,7 @@ ExitCode watch(const StatOptions& options, std::vector<AdapterReading> reading) 
   return ExitCode::ok;
 }
 
-ExitCode stat(const StatOptions& options) {
+ExitCode stat(const WatchOptions& options) {
   auto reading = read_adapters_of(options.pids);
   if (!reading) return failure(reading.error().message());
   if (!options.once && !reading->empty()) return watch(options, std::move(*reading));
@@ -107,17 +100,9 @@ ExitCode trace(const TraceOptions& options) {
 }  // namespace
 
 void add_nic_stat(CLI::App& nic) {
-  auto options = std::make_shared<StatOptions>();
+  auto options = std::make_shared<WatchOptions>();
   CLI::App* const command = nic.add_subcommand("stat", "What the adapters of this machine count, live; q ends it");
-  command->add_flag("--once", options->once, "Print one reading and end");
-  command->add_flag("--json", options->json, "Print each reading as one JSON object on a line");
-  command->add_option("--interval", options->interval, "Seconds between readings")
-      ->type_name("SECONDS")
-      ->check(number_between(0.05, 3600))
-      ->capture_default_str();
-  command->add_option("PID", options->pids, "Show the adapters of these processes only")
-      ->type_name("")
-      ->check(number_between(1, kHighestPid));
+  add_watch_options(*command, *options, "Show the adapters of these processes only");
   on_run(*command, [options] { return stat(*options); });
 }
 

@@ -22,15 +22,6 @@ using Reading = std::vector<ProcessCounters>;
 
 constexpr std::string_view kNobody = "no process publishes counters (VIADUCT_COUNTERS=off stops a program doing so)";
 
-constexpr int kHighestPid = 1 << 22;  // the kernel's own bound
-
-struct Options {
-  bool once = false;
-  bool json = false;
-  double interval = 1;
-  std::vector<int> pids;
-};
-
 Error explain(int pid, const Error& fault) {
   if (::access(fmt::format("/proc/{}", pid).c_str(), F_OK) != 0)
     return {ESRCH, fmt::format("there is no process {} (viaduct top without a number shows those it can read)", pid)};
@@ -98,7 +89,7 @@ std::string in_table(const std::vector<ProcessLines>& processes, bool rates, con
   return table.text(screen);
 }
 
-ExitCode watch(const Options& options, Reading reading) {
+ExitCode watch(const WatchOptions& options, Reading reading) {
   const Clock& clock = Clock::steady();
   const auto delay = std::chrono::nanoseconds(std::llround(options.interval * 1e9));
   CounterRates rates;
@@ -116,7 +107,7 @@ ExitCode watch(const Options& options, Reading reading) {
   return ExitCode::ok;
 }
 
-ExitCode top(const Options& options) {
+ExitCode top(const WatchOptions& options) {
   auto reading = read(options.pids);
   if (!reading) return failure(reading.error().message());
   if (!options.once && !reading->empty()) return watch(options, std::move(*reading));
@@ -128,17 +119,9 @@ ExitCode top(const Options& options) {
 }  // namespace
 
 void add_top(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<WatchOptions>();
   CLI::App* const command = app.add_subcommand("top", "What processes that use Viaduct count, live; q ends it");
-  command->add_flag("--once", options->once, "Print one reading and end");
-  command->add_flag("--json", options->json, "Print each reading as one JSON object on a line");
-  command->add_option("--interval", options->interval, "Seconds between readings")
-      ->type_name("SECONDS")
-      ->check(number_between(0.05, 3600))
-      ->capture_default_str();
-  command->add_option("PID", options->pids, "Show these processes only")
-      ->type_name("")
-      ->check(number_between(1, kHighestPid));
+  add_watch_options(*command, *options, "Show these processes only");
   on_run(*command, [options] { return top(*options); });
 }
 
