@@ -15,6 +15,7 @@
 #include "nic/mac/interface.hpp"
 #include "nic/mac/macs.hpp"
 #include "nic/mac/packet_ring.hpp"
+#include "nic/mac/transmit_batches.hpp"
 
 #ifndef PACKET_IGNORE_OUTGOING
 #define PACKET_IGNORE_OUTGOING 23
@@ -125,18 +126,8 @@ MacCounters PacketMac::counters() const {
 }
 
 std::size_t PacketMac::transmit(std::span<const Frame> frames) {
-  std::size_t taken = 0;
-  for (bool full = false; taken < frames.size() && !full;) {
-    if (frames[taken].length > max_frame_) {
-      counts_.refused(1);
-      ++taken;
-      continue;
-    }
-    std::size_t count = 0;
-    while (count < kBatch && taken + count < frames.size() && frames[taken + count].length <= max_frame_) ++count;
-    taken += send_batch(frames.subspan(taken, count), full);
-  }
-  return taken;
+  return transmit_in_batches(frames, max_frame_, kBatch, counts_,
+                             [this](std::span<const Frame> batch, bool& full) { return send_batch(batch, full); });
 }
 
 // Says how many it took: sent, or lost for good.

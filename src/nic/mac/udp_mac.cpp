@@ -13,6 +13,7 @@
 #include "nic/mac/datagram_slots.hpp"
 #include "nic/mac/macs.hpp"
 #include "nic/mac/socket_address.hpp"
+#include "nic/mac/transmit_batches.hpp"
 
 namespace viaduct::nic {
 
@@ -71,18 +72,8 @@ class UdpMac final : public Mac {
 };
 
 std::size_t UdpMac::transmit(std::span<const Frame> frames) {
-  std::size_t taken = 0;
-  for (bool full = false; taken < frames.size() && !full;) {
-    if (frames[taken].length > max_frame_) {
-      counts_.refused(1);
-      ++taken;
-      continue;
-    }
-    std::size_t count = 0;
-    while (count < kBatch && taken + count < frames.size() && frames[taken + count].length <= max_frame_) ++count;
-    taken += send_batch(frames.subspan(taken, count), full);
-  }
-  return taken;
+  return transmit_in_batches(frames, max_frame_, kBatch, counts_,
+                             [this](std::span<const Frame> batch, bool& full) { return send_batch(batch, full); });
 }
 
 // How many of the first frames can go together: all as long as the first, the last possibly shorter.
