@@ -10,26 +10,9 @@
 #include <exception>
 
 #include "base/topology.hpp"
+#include "bench/whole_messages.hpp"
 
 namespace viaduct::bench {
-
-namespace {
-
-bool read_whole(int fd, void* to, std::size_t size) {
-  ssize_t n;
-  do n = ::read(fd, to, size);
-  while (n < 0 && errno == EINTR);
-  return n == static_cast<ssize_t>(size);
-}
-
-bool write_whole(int fd, const void* from, std::size_t size) {
-  ssize_t n;
-  do n = ::write(fd, from, size);
-  while (n < 0 && errno == EINTR);
-  return n == static_cast<ssize_t>(size);
-}
-
-}  // namespace
 
 Result<Partner> Partner::fork(int processor, Body body) {
   VIADUCT_TRY(FdPair commands, make_pipe());

@@ -11,23 +11,11 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "bench/whole_messages.hpp"
+
 namespace viaduct::bench {
 
 namespace {
-
-bool read_whole(int fd, void* to, std::size_t size) {
-  ssize_t n;
-  do n = ::read(fd, to, size);
-  while (n < 0 && errno == EINTR);
-  return n == static_cast<ssize_t>(size);
-}
-
-bool write_whole(int fd, const void* from, std::size_t size) {
-  ssize_t n;
-  do n = ::write(fd, from, size);
-  while (n < 0 && errno == EINTR);
-  return n == static_cast<ssize_t>(size);
-}
 
 // Answers 0 when ready, else the length of the reason and the reason; then a number for every question.
 void serve(int questions, int answers, const std::function<Result<Lab::Measurements>()>& prepare) {
