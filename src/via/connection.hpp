@@ -46,7 +46,7 @@ struct Hello {
   std::uint8_t enable_read;
   WireAddress local;
   WireAddress remote;
-  std::uint32_t unused;
+  std::uint32_t connection;  // its number in those words
 };
 static_assert(sizeof(Hello) == 224);
 

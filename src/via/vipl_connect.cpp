@@ -104,7 +104,7 @@ std::unique_ptr<Handshake> Listener::next(Deadline deadline) {
 namespace {
 
 // Under the VI's lock.
-Hello hello_of(const Vi& vi, const WireAddress& local, const WireAddress& remote) {
+Hello hello_of(Vi& vi, const WireAddress& local, const WireAddress& remote) {
   Hello hello{};
   hello.slot = vi.slot();
   hello.max_transfer = vi.attributes().MaxTransferSize;
@@ -116,6 +116,7 @@ Hello hello_of(const Vi& vi, const WireAddress& local, const WireAddress& remote
   hello.enable_read = vi.attributes().EnableRdmaRead ? 1 : 0;
   hello.local = local;
   hello.remote = remote;
+  hello.connection = vi.number_connection();
   return hello;
 }
 
@@ -164,7 +165,8 @@ VIP_RETURN finish(Vi& vi, Handshake& handshake) {
     const std::lock_guard lock(vi.lock);
     vi.peer_request.reset();
     if (vi.state() == VIP_STATE_CONNECT_PENDING) {
-      vi.connected(std::move(channel), std::move(*remote), {attributes_of(theirs), theirs.tag, theirs.slot});
+      vi.connected(std::move(channel), std::move(*remote),
+                   {attributes_of(theirs), theirs.tag, theirs.slot, theirs.connection});
       const bool attend = vi.wants_attention || vi.queue(false).cq != nullptr || vi.queue(true).cq != nullptr;
       if (attend && vi.nic().attend(vi)) {  // nobody would notice what comes
         channel = vi.disconnected(effects);

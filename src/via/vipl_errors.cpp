@@ -60,9 +60,11 @@ void Vi::fail(VIP_ERROR_CODE code, Effects& effects, Tell tell, VIP_DESCRIPTOR* 
     const PlacedHeader placed{messages_placed_};
     const BrokenHeader header{static_cast<std::uint32_t>(code), tell == Tell::our_descriptor ? 1u : 0u};
     if (messages_placed_ != placed_told_) (void)push_control(kPlaced, std::as_bytes(std::span(&placed, 1)));
+    (void)push_reference_words();
     (void)push_control(kBroken, std::as_bytes(std::span(&header, 1)));
   }
   channel_->finish_sending();  // a peer that could not be told sees the end
+  end_copies();
   state_ = VIP_STATE_ERROR;
   set_blocked(false);
   report(code, effects, descriptor, operation);
@@ -73,8 +75,10 @@ void Vi::fail(VIP_ERROR_CODE code, Effects& effects, Tell tell, VIP_DESCRIPTOR* 
 // What had left and is not acknowledged may have arrived or not; what waits behind it has not left.
 void Vi::lost(VIP_ERROR_CODE code, Effects& effects) {
   if (state_ != VIP_STATE_CONNECTED) return;
+  end_copies();
   send_.for_each_started([&](WorkItem& item) {
-    if (!item.finished) finish(item, VIP_STATUS_TRANSPORT_ERROR | item.send_operation());
+    if (!item.finished && (!item.by_reference || acknowledged()))
+      finish(item, VIP_STATUS_TRANSPORT_ERROR | item.send_operation());
     return true;
   });
   fail(code, effects, Tell::nothing);

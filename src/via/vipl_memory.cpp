@@ -137,10 +137,8 @@ VIP_RETURN VipRegisterMem(VIP_NIC_HANDLE NicHandle, VIP_PVOID VirtualAddress, VI
 VIP_RETURN VipDeregisterMem(VIP_NIC_HANDLE NicHandle, VIP_PVOID VirtualAddress, VIP_MEM_HANDLE MemoryHandle) {
   Nic* const nic = nics().find(NicHandle);
   if (nic == nullptr) return VIP_INVALID_PARAMETER;
-  Registration before;
-  if (!nic->registrations().matches(MemoryHandle, VirtualAddress, before)) return VIP_INVALID_PARAMETER;
   if (!nic->registrations().remove(MemoryHandle, VirtualAddress)) return VIP_INVALID_PARAMETER;
-  nic->wait_for_copies(before.enables != 0);
+  nic->wait_for_copies();
   return VIP_SUCCESS;
 }
 
@@ -166,6 +164,6 @@ VIP_RETURN VipSetMemAttributes(VIP_NIC_HANDLE NicHandle, VIP_PVOID VirtualAddres
   if (!nic->tag_number(MemAttributes->Ptag, tag)) return VIP_INVALID_PTAG;
   const std::uint64_t enables = enables_of(*MemAttributes);
   if (!nic->registrations().set_access(MemoryHandle, VirtualAddress, tag, enables)) return VIP_INVALID_PARAMETER;
-  if ((before.enables & ~enables) != 0 || before.tag != tag) nic->wait_for_copies(before.enables != 0);
+  if ((before.enables & ~enables) != 0 || before.tag != tag) nic->wait_for_copies();
   return VIP_SUCCESS;
 }

@@ -19,7 +19,12 @@ enum MessageKind : std::uint32_t {
   kPlaced = 7,     // PlacedHeader: reliable reception's acknowledgement
   kRoom = 8,       // nothing: there is room in the ring again, for a sender that sleeps
   kBroken = 9,     // BrokenHeader: the connection has failed, for this reason
-  kDisconnect = 10
+  kDisconnect = 10,
+  kReference = 11,  // ReferenceHeader: a send whose bytes the receiver fetches; answered by kHelp, kTaken or kDeclined
+  kHelp = 12,       // HelpHeader: the sender is to write this part itself; answered by kHelped
+  kHelped = 13,     // HelpedHeader
+  kTaken = 14,      // nothing: the oldest send by reference is in the receiver's memory
+  kDeclined = 15    // nothing: the sender's memory cannot be reached; send the bytes
 };
 constexpr std::uint32_t kKindMask = 0xff;
 constexpr std::uint32_t kWithImmediate = 0x100;
@@ -62,6 +67,29 @@ struct PlacedHeader {
 struct BrokenHeader {
   std::uint32_t code;        // VIP_ERROR_CODE
   std::uint32_t descriptor;  // 1: a receive descriptor of the sender of this is to blame
+};
+
+struct ReferenceHeader {
+  std::uint64_t address;
+  std::uint32_t handle;
+  std::uint32_t length;
+  std::uint32_t immediate;
+  std::uint32_t unused;
+};
+static_assert(sizeof(ReferenceHeader) == 24);
+
+struct HelpHeader {
+  std::uint64_t address;  // where the part goes
+  std::uint32_t handle;
+  std::uint32_t offset;  // of the part in the message
+  std::uint32_t length;
+  std::uint32_t unused;
+};
+static_assert(sizeof(HelpHeader) == 24);
+
+struct HelpedHeader {
+  std::uint32_t done;  // 0: the receiver has to do it
+  std::uint32_t unused;
 };
 
 constexpr std::uint32_t kMostReadsUnderWay = 64;  // per VI, by message: whoever asks for more is broken

@@ -193,23 +193,14 @@ void Nic::close() {
   listeners_.clear();
 }
 
-// S2 of vipl_table.hpp. A peer that dies while it copies leaves its word odd: its socket tells. Threads of this process
-// copy under the VI's lock and look at the registrations first.
-void Nic::wait_for_copies(bool peers) {
+// S2 of vipl_table.hpp. Threads of this process copy under the VI's lock and look at the registrations first.
+void Nic::wait_for_copies() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const auto& vi : all_vis()) {
-    std::uint32_t first = 0;
-    for (std::uint32_t looks = 0;; ++looks) {
-      {
-        const std::lock_guard lock(vi->lock);
-        if (!peers || vi->channel() == nullptr || vi->remote() == nullptr) break;
-        const std::uint32_t now = vi->remote()->table().vi(vi->peer().slot).activity.load(std::memory_order_seq_cst);
-        if (looks == 0) first = now;
-        if (now % 2 == 0 || now != first) break;
-        pollfd entry{vi->channel()->descriptor(), POLLRDHUP, 0};
-        if (looks % 1024 == 1023 && ::poll(&entry, 1, 0) > 0) break;
-      }
-      ::sched_yield();
+    Vi::Looks looks;
+    for (;; ::sched_yield()) {
+      const std::lock_guard lock(vi->lock);
+      if (!vi->peer_copies(looks)) break;
     }
   }
 }

@@ -68,8 +68,8 @@ class Nic : public std::enable_shared_from_this<Nic> {
   std::atomic<int> cq_count{0};
   bool in_use() const;
   void close();  // gives back what is still held for this adapter: tags, listeners, requests nobody answered
-  // Until nobody copies from or to memory under what was registered before: no thread here, and no peer if `peers`.
-  void wait_for_copies(bool peers);
+  // Until nobody, no thread here and no peer, copies from or to memory under what was registered before.
+  void wait_for_copies();
 
   // The same adapter at the other end is met by many VIs.
   Result<std::shared_ptr<RemoteNic>> remote(Fd table, pid_t pid, Token token);

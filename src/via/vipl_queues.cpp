@@ -130,8 +130,9 @@ void Vi::complete(bool receive, Effects& effects) {
 void Vi::flush(bool receive, Effects& effects) {
   WorkQueue& queue = receive ? receive_ : send_;
   // A receive that has got a part of its message says so.
-  std::uint32_t partial = receive && in_.has_receive && in_.have != 0 ? VIP_STATUS_PARTIAL_ERROR : 0;
-  if (receive) in_.has_receive = false;
+  const bool begun = (in_.has_receive && in_.have != 0) || taking_.waiting;
+  std::uint32_t partial = receive && begun ? VIP_STATUS_PARTIAL_ERROR : 0;
+  if (receive) in_.has_receive = taking_.waiting = false;
   queue.for_each_open([&](WorkItem& item) {
     if (!item.finished)
       finish(item, VIP_STATUS_DESC_FLUSHED_ERROR | operation_status(item, receive) | std::exchange(partial, 0));

@@ -4,6 +4,7 @@
 
 #include "base/copy_loop.hpp"
 #include "base/counters.hpp"
+#include "via/vipl_activity.hpp"
 #include "via/vipl_nic.hpp"
 
 namespace viaduct::vipl {
@@ -22,21 +23,6 @@ bool read_header(const via::Fragment& fragment, Header& header, std::size_t& siz
   size = sizeof header;
   return true;
 }
-
-// S1 of vipl_table.hpp: whoever deregisters waits for us, or we see that it has.
-class Activity {
- public:
-  explicit Activity(ViWords& words) : word_(words.activity) {
-    word_.fetch_add(1, std::memory_order_seq_cst);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  }
-  ~Activity() { word_.fetch_add(1, std::memory_order_release); }
-  Activity(const Activity&) = delete;
-  Activity& operator=(const Activity&) = delete;
-
- private:
-  std::atomic<std::uint32_t>& word_;
-};
 
 }  // namespace
 

@@ -60,12 +60,14 @@ bool Vi::receive_some(Enough enough, Effects& effects) {
   }
   if (handled == 0 || state_ != VIP_STATE_CONNECTED) return false;
   tell_of_room();
-  if (messages_placed_ != placed_told_ || !replies_.empty() || send_.has_waiting()) (void)run_sends(effects);
+  if (messages_placed_ != placed_told_ || !replies_.empty() || send_.has_waiting() || refer_.tell_taken != 0 ||
+      refer_.tell_helped != 0 || refer_.tell_declined)
+    (void)run_sends(effects);
   return handled == kMostPerVisit;
 }
 
 bool Vi::handle_fragment(const via::Fragment& fragment, Effects& effects) {
-  if (in_.word == 0 && fragment.immediate == kSend) [[likely]]
+  if (in_.word == 0 && fragment.immediate == kSend && !taking_.waiting) [[likely]]
     return whole_send(fragment, effects);
   if (in_.word == 0) return start_message(fragment, effects);
   if (fragment.immediate != in_.word || fragment.bytes.empty()) return false;
@@ -76,7 +78,19 @@ bool Vi::start_message(const via::Fragment& fragment, Effects& effects) {
   const std::uint32_t word = fragment.immediate;
   if ((word & ~(kKindMask | kWithImmediate)) != 0) return false;
   std::size_t header = 0;
+  const bool consumes = kind_of(word) <= kWrite || kind_of(word) == kReference;
+  if (taking_.waiting && consumes) return false;  // behind one that is not complete
   switch (kind_of(word)) {
+    case kReference:
+      return take_reference(fragment, effects);
+    case kHelp:
+      return take_help(fragment, effects);
+    case kHelped:
+      return take_helped(fragment, effects);
+    case kTaken:
+      return take_taken(fragment, effects);
+    case kDeclined:
+      return take_declined(fragment);
     case kSend:
       return whole_send(fragment, effects);
     case kLongSend:
@@ -200,7 +214,7 @@ bool Vi::placed(const via::Fragment& fragment, Effects& effects) {
   if (header.messages > messages_sent_ || header.messages < messages_acknowledged_) return false;
   messages_acknowledged_ = header.messages;
   send_.for_each_started([&](WorkItem& item) {
-    if (item.finished || item.read_under_way) return true;
+    if (item.finished || item.read_under_way || item.by_reference) return true;
     if (item.sequence > header.messages) return false;
     finish(item, item.send_operation());
     return true;

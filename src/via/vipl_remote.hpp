@@ -44,6 +44,11 @@ class RemoteNic {
   static void forbid_cma();  // for tests; programs have VIADUCT_COPY_CMA
   bool reaches_by_cma() const { return cma_.load(std::memory_order_relaxed); }
 
+  // Whether move() has a way into that memory.
+  bool reaches(const Registration& registration) {
+    return (registration.region_id != 0 && map(registration) != nullptr) || reaches_by_cma();
+  }
+
   enum class Direction { write, read };
   enum class Moved {
     all,

@@ -69,6 +69,7 @@ Vi::Pushed Vi::push_control(std::uint32_t kind, std::span<const std::byte> heade
 Vi::Pushed Vi::push_between_messages() {
   if (out_.owner == Owner::reply)
     if (const Pushed pushed = push_reply(); pushed != Pushed::all) return pushed;
+  if (const Pushed pushed = push_reference_words(); pushed != Pushed::all) return pushed;
   if (messages_placed_ != placed_told_) {
     const PlacedHeader header{messages_placed_};
     if (const Pushed pushed = push_control(kPlaced, bytes_of(header)); pushed != Pushed::all) return pushed;
@@ -118,6 +119,7 @@ bool Vi::push_plain_send(const WorkItem& item) {
 
 Vi::Pushed Vi::push_item(WorkItem& item, Effects& effects) {
   if (item.is_rdma()) return rdma(item, effects);
+  if (!out_.begun && goes_by_reference(item)) return push_reference(item);
   const Pushed pushed = push_send(item);
   if (pushed == Pushed::all) sent(item);
   return pushed;
@@ -126,7 +128,7 @@ Vi::Pushed Vi::push_item(WorkItem& item, Effects& effects) {
 bool Vi::run_sends(Effects& effects) {
   // By far the most frequent: one send that was just posted, and nothing else to do.
   const bool plain = out_.owner == Owner::nobody && messages_placed_ == placed_told_ && replies_.empty() && !blocked &&
-                     state_ == VIP_STATE_CONNECTED && send_.has_only_one_waiting();
+                     !refer_.asking && state_ == VIP_STATE_CONNECTED && send_.has_only_one_waiting();
   if (plain) [[likely]] {
     WorkItem& item = send_.first_waiting();
     const bool send = (item.control & (VIP_CONTROL_OP_MASK | VIP_CONTROL_QFENCE)) == 0 && !item.finished &&
@@ -148,7 +150,7 @@ bool Vi::run_all_sends(Effects& effects) {
       pushed = push_between_messages();
       if (pushed != Pushed::all) break;
     }
-    if (!send_.has_waiting()) break;
+    if (!send_.has_waiting() || refer_.asking) break;
     WorkItem& item = send_.first_waiting();
     if (out_.owner == Owner::nobody && (item.control & VIP_CONTROL_QFENCE) != 0 && reads_under_way_ != 0) break;
     if (!item.finished && !still_allowed(item, false)) {

@@ -11,7 +11,8 @@
 //   R1  the owner's release store of an entry's handle publishes the entry; pairs with A1 in find().
 //   S1  initiator: activity odd, full fence, look at the entry, copy, activity even.
 //   S2  owner: handle 0, full fence, look at every peer's activity. One of the two sees the other: once
-//       VipDeregisterMem has returned nobody copies.
+//       VipDeregisterMem has returned nobody copies. The same with `connection` even, before what was posted on a
+//       connection goes back to the program.
 #pragma once
 
 #include <atomic>
@@ -24,7 +25,7 @@
 namespace viaduct::vipl {
 
 constexpr std::uint64_t kTableLayout =
-    layout_hash("vipl table 1: header 64, vi words {activity u32, wants_room u32}, entries 64");
+    layout_hash("vipl table 2: header 64, vi words {activity, wants_room, connection, unused: u32}, entries 64");
 constexpr std::uint32_t kMostVis = 16384;
 constexpr std::uint32_t kMostRegions = 65536;
 
@@ -39,8 +40,10 @@ static_assert(sizeof(TableHeader) == kCacheLine);
 struct ViWords {
   std::atomic<std::uint32_t> activity;    // odd while this VI copies from or to the peer's memory
   std::atomic<std::uint32_t> wants_room;  // the owner sleeps with messages that did not fit: tell it when there is room
+  std::atomic<std::uint32_t> connection;  // odd: its number, while the peer may touch what is posted; even: it may not
+  std::uint32_t unused;
 };
-static_assert(sizeof(ViWords) == 8);
+static_assert(sizeof(ViWords) == 16);
 
 struct RegistrationEntry {
   std::atomic<std::uint32_t> handle;  // 0: nothing is registered here

@@ -4,6 +4,11 @@
 //     ^_________VipDisconnect, or it failed_________|
 #include "via/vipl_vi.hpp"
 
+#include <poll.h>
+#include <sched.h>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
 #include "via/vipl_fork.hpp"
 #include "via/vipl_nic.hpp"
 #include "via/vipl_notify.hpp"
@@ -16,6 +21,14 @@ Vi::Vi(std::shared_ptr<Nic> nic, const VIP_VI_ATTRIBUTES& attributes, std::uint6
 
 Vi::~Vi() = default;
 
+// Numbers are odd and never the same for one place in the table: whoever remembers an old one is not mistaken.
+std::uint32_t Vi::number_connection() {
+  std::atomic<std::uint32_t>& word = registrations_.view().vi(slot_).connection;
+  const std::uint32_t number = (word.load(std::memory_order_relaxed) + 1) | 1;
+  word.store(number, std::memory_order_release);
+  return number;
+}
+
 void Vi::connected(std::unique_ptr<via::Channel> channel, std::shared_ptr<RemoteNic> remote, const PeerVi& peer) {
   channel_ = std::move(channel);
   close_in_children(channel_->descriptor());
@@ -23,14 +36,42 @@ void Vi::connected(std::unique_ptr<via::Channel> channel, std::shared_ptr<Remote
   peer_ = peer;
   out_ = {};
   in_ = {};
+  refer_ = {};
+  taking_ = {};
   messages_sent_ = messages_acknowledged_ = messages_placed_ = placed_told_ = 0;
   reads_under_way_ = 0;
   replies_.clear();
   state_ = VIP_STATE_CONNECTED;
 }
 
+// A peer that dies while it copies leaves its word odd: its socket tells.
+bool Vi::peer_copies(Looks& looks) const {
+  if (channel_ == nullptr || remote_ == nullptr) return false;
+  const std::uint32_t now = remote_->table().vi(peer_.slot).activity.load(std::memory_order_seq_cst);
+  if (looks.count++ == 0) looks.first = now;
+  if (now % 2 == 0 || now != looks.first) return false;
+  pollfd entry{channel_->descriptor(), POLLRDHUP, 0};
+  return looks.count % 1024 != 0 || ::poll(&entry, 1, 0) <= 0;
+}
+
+// What is posted is about to go back to the program: the peer touches none of it any more (S2 of vipl_table.hpp). No
+// copy takes a second; a peer that says so does not hold us up for ever.
+void Vi::end_copies() {
+  std::atomic<std::uint32_t>& word = registrations_.view().vi(slot_).connection;
+  const std::uint32_t number = word.load(std::memory_order_relaxed);
+  if (number % 2 == 1) word.store(number + 1, std::memory_order_seq_cst);
+  if (!lends_memory()) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  constexpr std::uint64_t kPatienceNs = 1'000'000'000;
+  const Deadline deadline = Deadline::after_ns(Clock::steady(), kPatienceNs);
+  for (Looks looks; peer_copies(looks); ::sched_yield())
+    if (deadline.expired(Clock::steady().now_ns()))
+      return log::fault("a peer copies from or to memory of a VI that was disconnected: is its process stopped?");
+}
+
 std::unique_ptr<via::Channel> Vi::disconnected(Effects& effects) {
   if (state_ == VIP_STATE_CONNECTED && !out_.begun) (void)push_control(kDisconnect, {});
+  end_copies();
   state_ = VIP_STATE_IDLE;
   set_blocked(false);
   flush(false, effects);

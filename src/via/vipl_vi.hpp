@@ -2,7 +2,8 @@
 //
 // The thread that calls in does the work: it sends what is waiting, as far as there is room, and receives what has come
 // into the descriptors posted for it. Files: vipl_vi.cpp (creating, states), vipl_queues.cpp (posting and taking back),
-// vipl_send.cpp (out), vipl_receive.cpp (in), vipl_rdma.cpp (remote memory), vipl_connect.cpp (connecting).
+// vipl_send.cpp (out), vipl_receive.cpp (in), vipl_reference.cpp (messages too long for the ring), vipl_rdma.cpp
+// (remote memory), vipl_connect.cpp (connecting).
 //
 // Locks: `lock` guards everything here but receiving from a channel that is in the adapter's ready queue (`attended`),
 // which needs the adapter's leadership as well. Leadership is taken first, or tried.
@@ -31,7 +32,8 @@ class PeerRequest;
 struct PeerVi {
   VIP_VI_ATTRIBUTES attributes{};
   std::uint64_t tag = 0;
-  std::uint32_t slot = 0;  // of its words in its adapter's table
+  std::uint32_t slot = 0;        // of its words in its adapter's table
+  std::uint32_t connection = 0;  // what stands there while we may touch what it has posted
 };
 
 class Vi {
@@ -60,12 +62,19 @@ class Vi {
   // VIP_NOT_DONE: nothing has completed, after having looked.
   VIP_RETURN take_completed(bool receive, VIP_DESCRIPTOR** descriptor, Effects& effects);
 
+  std::uint32_t number_connection();  // of the one to come, for the peer to compare with
   void connected(std::unique_ptr<via::Channel> channel, std::shared_ptr<RemoteNic> remote, const PeerVi& peer);
   // The channel, to be destroyed; everything still posted is flushed.
   std::unique_ptr<via::Channel> disconnected(Effects& effects);
   via::Channel* channel() const { return channel_.get(); }
   const std::shared_ptr<RemoteNic>& remote() const { return remote_; }
   const PeerVi& peer() const { return peer_; }
+  // Whether the peer is still in the same copy from or to our memory as at the first look.
+  struct Looks {
+    std::uint32_t count = 0;
+    std::uint32_t first = 0;
+  };
+  bool peer_copies(Looks& looks) const;
 
   // By whoever has leadership if attended: receives what is there, at most kMostPerVisit fragments. True: there is
   // more.
@@ -103,6 +112,12 @@ class Vi {
   void finish(WorkItem& item, std::uint32_t status);
   void complete(bool receive, Effects& effects);
   void flush(bool receive, Effects& effects);
+  bool lends_memory() const { return state_ == VIP_STATE_CONNECTED && (taking_.waiting || refer_.lent != 0); }
+  void end_copies();
+  // Within an Activity: what the peer has posted may still be touched.
+  bool peer_is_there() const {
+    return remote_->table().vi(peer_.slot).connection.load(std::memory_order_acquire) == peer_.connection;
+  }
   bool may_receive_and(Effects& effects, bool receive_queue);
 
   // vipl_errors.cpp
@@ -145,6 +160,21 @@ class Vi {
   void place_write(std::span<const std::byte> bytes, Effects& effects);
   void place_reply(std::span<const std::byte> bytes, Effects& effects);
   WorkItem* oldest_read();
+
+  // vipl_reference.cpp
+  bool goes_by_reference(const WorkItem& item) const;
+  Pushed push_reference(WorkItem& item);
+  Pushed push_reference_words();
+  WorkItem* oldest_reference();
+  WorkItem* asked_for();
+  bool take_reference(const via::Fragment& fragment, Effects& effects);
+  bool take_help(const via::Fragment& fragment, Effects& effects);
+  bool take_helped(const via::Fragment& fragment, Effects& effects);
+  bool take_taken(const via::Fragment& fragment, Effects& effects);
+  bool take_declined(const via::Fragment& fragment);
+  RemoteNic::Moved fetch(std::size_t offset, std::size_t length);
+  void fetch_failed(RemoteNic::Moved why, Effects& effects);
+  void reference_placed(Effects& effects);
 
   // vipl_receive.cpp. False: the peer talks nonsense, or the connection failed.
   enum class Enough { everything, one_receive, one_send };
@@ -199,6 +229,26 @@ class Vi {
     std::uint32_t handle = 0;
     std::uint64_t address = 0;
   } in_;
+
+  // Sends by reference. `asking`: the last one sent has not been answered, and nothing is sent behind it.
+  struct {
+    bool asking = false;
+    bool declined = false;         // the peer cannot reach our memory: never again
+    std::uint8_t tell_helped = 0;  // what could not be pushed yet: 1 not done, 2 done
+    bool tell_declined = false;
+    std::uint32_t tell_taken = 0;
+    std::uint32_t lent = 0;  // sent, and not taken yet: the peer may be reading them
+  } refer_;
+  // The one being received: some part is the sender's to write.
+  struct {
+    bool waiting = false;
+    std::uint32_t word = 0;
+    std::uint32_t length = 0;
+    std::uint32_t immediate = 0;
+    std::uint32_t handle = 0;
+    std::uint64_t address = 0;
+    std::uint32_t theirs_from = 0;
+  } taking_;
 
   std::uint32_t send_looks_ = 0;
   std::uint64_t messages_sent_ = 0;  // that the peer acknowledges

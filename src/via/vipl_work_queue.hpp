@@ -36,6 +36,7 @@ struct WorkItem {
   bool finished = false;
   bool rdma_moved = false;      // the bytes are in place; the immediate data may not have gone yet
   bool read_under_way = false;  // an RDMA read that waits for its reply
+  bool by_reference = false;    // a send whose bytes the peer fetches
 
   std::uint16_t operation() const { return control & VIP_CONTROL_OP_MASK; }
   bool is_rdma() const { return operation() != VIP_CONTROL_OP_SENDRECV; }
@@ -87,6 +88,8 @@ class WorkQueue {
   WorkItem& first_open() { return at(done_); }
   WorkItem& first_waiting() { return at(next_); }
   void started() { ++next_; }
+  WorkItem* last_started() { return next_ > done_ ? &at(next_ - 1) : nullptr; }
+  void not_started() { --next_; }  // the one that was started last
   void completed() {
     ++done_;
     if (next_ < done_) next_ = done_;

@@ -9,7 +9,7 @@ namespace {
 
 enum class How { polling, waiting, completion_queue };
 
-class ViplDeath : public ::testing::TestWithParam<std::tuple<How, bool, VIP_RELIABILITY_LEVEL>> {
+class ViplDeath : public ::testing::TestWithParam<std::tuple<How, bool, VIP_RELIABILITY_LEVEL, std::uint32_t>> {
  protected:
   HangGuard guard_;
 };
@@ -17,18 +17,20 @@ class ViplDeath : public ::testing::TestWithParam<std::tuple<How, bool, VIP_RELI
 INSTANTIATE_TEST_SUITE_P(
     OfEitherSide, ViplDeath,
     ::testing::Combine(::testing::Values(How::polling, How::waiting, How::completion_queue), ::testing::Bool(),
-                       ::testing::Values(VIP_SERVICE_RELIABLE_DELIVERY, VIP_SERVICE_RELIABLE_RECEPTION)),
+                       ::testing::Values(VIP_SERVICE_RELIABLE_DELIVERY, VIP_SERVICE_RELIABLE_RECEPTION),
+                       ::testing::Values(20'000, 400'000)),
     [](const auto& one) {
       const How how = std::get<0>(one.param);
       return std::string(how == How::polling   ? "Polling"
                          : how == How::waiting ? "Waiting"
                                                : "Cq") +
-             (std::get<1>(one.param) ? "ServerDies" : "ClientDies") + "Level" + std::to_string(std::get<2>(one.param));
+             (std::get<1>(one.param) ? "ServerDies" : "ClientDies") + "Level" + std::to_string(std::get<2>(one.param)) +
+             "Bytes" + std::to_string(std::get<3>(one.param));
     });
 
 // Sends and receives as fast as it goes, until something fails. False: something impossible.
-bool talk(Program& program, VIP_VI_HANDLE vi, VIP_CQ_HANDLE cq, How how, bool starts, Baton* talking) {
-  constexpr std::uint32_t kLength = 20'000;
+bool talk(Program& program, VIP_VI_HANDLE vi, VIP_CQ_HANDLE cq, How how, bool starts, std::uint32_t length,
+          Baton* talking) {
   int round = 0;
   const auto finished = [&](bool receive, VIP_DESCRIPTOR** descriptor) {
     if (how == How::waiting)
@@ -46,7 +48,7 @@ bool talk(Program& program, VIP_VI_HANDLE vi, VIP_CQ_HANDLE cq, How how, bool st
     VIP_DESCRIPTOR* descriptor = nullptr;
     VIP_RETURN result;
     if (sending) {
-      if (program.post_send(vi, 10, 0, kLength) != VIP_SUCCESS) return false;
+      if (program.post_send(vi, 10, 0, length) != VIP_SUCCESS) return false;
       result = finished(false, &descriptor);
     } else {
       result = finished(true, &descriptor);
@@ -60,30 +62,31 @@ bool talk(Program& program, VIP_VI_HANDLE vi, VIP_CQ_HANDLE cq, How how, bool st
 }
 
 TEST_P(ViplDeath, TheSurvivorIsTold) {
-  const auto [how, server_dies, level] = GetParam();
+  const auto [how, server_dies, level, length] = GetParam();
   const std::string name = own_name("death");
   Baton talking;
-  Child victim([&, how = how, server_dies = server_dies, level = level] {
-    Program program;
+  Child victim([&, how = how, server_dies = server_dies, level = level, length = length] {
+    Program program(std::size_t{4} * length);
     const VIP_CQ_HANDLE cq = how == How::completion_queue ? program.make_cq() : nullptr;
-    const VIP_VI_HANDLE vi = program.make_vi({.level = level, .send_cq = cq, .receive_cq = cq});
-    for (std::size_t i = 0; i < 4; ++i) CHILD_EXPECT(program.post_receive(vi, i, 20'000 * i, 20'000) == VIP_SUCCESS);
+    const VIP_VI_HANDLE vi =
+        program.make_vi({.level = level, .max_transfer = 1 << 19, .send_cq = cq, .receive_cq = cq});
+    for (std::size_t i = 0; i < 4; ++i) CHILD_EXPECT(program.post_receive(vi, i, length * i, length) == VIP_SUCCESS);
     CHILD_EXPECT((server_dies ? program.serve(name, vi) : program.request(name, vi)) == VIP_SUCCESS);
-    (void)talk(program, vi, cq, how, false, nullptr);
+    (void)talk(program, vi, cq, how, false, length, nullptr);
     return 0;
   });
-  Program program;
+  Program program(std::size_t{4} * length);
   ErrorLog errors;
   errors.listen(program.nic);
   const VIP_CQ_HANDLE cq = how == How::completion_queue ? program.make_cq() : nullptr;
-  const VIP_VI_HANDLE vi = program.make_vi({.level = level, .send_cq = cq, .receive_cq = cq});
-  for (std::size_t i = 0; i < 4; ++i) ASSERT_EQ(program.post_receive(vi, i, 20'000 * i, 20'000), VIP_SUCCESS);
+  const VIP_VI_HANDLE vi = program.make_vi({.level = level, .max_transfer = 1 << 19, .send_cq = cq, .receive_cq = cq});
+  for (std::size_t i = 0; i < 4; ++i) ASSERT_EQ(program.post_receive(vi, i, length * i, length), VIP_SUCCESS);
   ASSERT_EQ(server_dies ? program.request(name, vi) : program.serve(name, vi), VIP_SUCCESS);
   std::thread killer([&] {
     ASSERT_TRUE(talking.take());
     victim.kill();
   });
-  EXPECT_TRUE(talk(program, vi, cq, how, true, &talking));
+  EXPECT_TRUE(talk(program, vi, cq, how, true, length, &talking));
   killer.join();
   EXPECT_EQ(program.state(vi), VIP_STATE_ERROR);
   ASSERT_EQ(errors.errors.size(), 1u);

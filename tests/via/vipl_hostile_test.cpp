@@ -10,9 +10,12 @@ namespace {
 class ViplHostile : public ::testing::TestWithParam<VIP_RELIABILITY_LEVEL> {
  protected:
   // A VI of this program, connected to a stranger.
-  void meet() {
-    vi_ =
-        program_.make_vi({.level = GetParam(), .rdma_write = true, .rdma_read = GetParam() != VIP_SERVICE_UNRELIABLE});
+  void meet(std::size_t max_transfer = 65536) {
+    stranger_->hello().max_transfer = max_transfer;
+    vi_ = program_.make_vi({.level = GetParam(),
+                            .max_transfer = max_transfer,
+                            .rdma_write = true,
+                            .rdma_read = GetParam() != VIP_SERVICE_UNRELIABLE});
     for (std::size_t i = 0; i < 4; ++i) ASSERT_EQ(program_.post_receive(vi_, i, 1000 * i, 1000), VIP_SUCCESS);
     const std::string name = own_name("hostile") + std::to_string(++number_);
     std::thread connecting([&] { EXPECT_TRUE(stranger_->connect(program_, name)); });
@@ -94,6 +97,25 @@ TEST_P(ViplHostile, MessagesThatMakeNoSense) {
          s.say(kRead, ReadHeader{0, 1, ~0u});
        }},
       {"half an RDMA header", [](Stranger& s) { s.say(kWrite, std::vector<std::byte>(10)); }},
+      {"half a reference", [](Stranger& s) { s.say(kReference, std::vector<std::byte>(12)); }},
+      {"a reference to less than is worth one",
+       [](Stranger& s) {
+         s.say(kReference, ReferenceHeader{0, 1, 100, 0, 0});
+       }},
+      {"a reference to more than a transfer",
+       [](Stranger& s) {
+         s.say(kReference, ReferenceHeader{0, 1, ~0u, 0, 0});
+       }},
+      {"help for nothing",
+       [](Stranger& s) {
+         s.say(kHelp, HelpHeader{0, 1, 0, 4096, 0});
+       }},
+      {"help that was not asked for",
+       [](Stranger& s) {
+         s.say(kHelped, HelpedHeader{1, 0});
+       }},
+      {"nothing taken", [](Stranger& s) { s.say(kTaken, std::vector<std::byte>()); }},
+      {"nothing declined", [](Stranger& s) { s.say(kDeclined, std::vector<std::byte>()); }},
       {"hanging up", [](Stranger& s) { s.hang_up(); }},
   };
   for (const Nonsense& nonsense : all) {
@@ -138,6 +160,64 @@ TEST_P(ViplHostile, MoreReadsThanAgreed) {
   expect_broken("too many reads");
 }
 
+// Sends by reference, to somebody who answers anything, in any order, and refers to anything.
+TEST_P(ViplHostile, RandomAnswersToLongSends) {
+  constexpr std::uint32_t kLong = 300'000;
+  Random random(GetParam());
+  std::vector<std::byte> theirs(kLong);
+  int taken = 0;
+  for (int round = 0; round < viaduct::testing::rounds(200); ++round) {
+    VIP_MEM_HANDLE offered = 0;
+    stranger_->be_reachable();
+    stranger_->offer(reinterpret_cast<std::uint64_t>(theirs.data()), theirs.size(), &offered);
+    meet(std::size_t{1} << 20);
+    ASSERT_EQ(program_.post_receive(vi_, 4, 400'000, kLong), VIP_SUCCESS);
+    for (std::size_t i = 0; i < 3; ++i) ASSERT_EQ(program_.post_send(vi_, 5 + i, 0, kLong - i), VIP_SUCCESS);
+    const auto somewhere = [&](std::uint64_t good) { return random.chance(0.8) ? good : random(); };
+    for (int i = 0; i < 30; ++i) {
+      const auto handle = static_cast<std::uint32_t>(somewhere(offered));
+      const auto length = static_cast<std::uint32_t>(somewhere(kLong));
+      const std::uint64_t address = somewhere(reinterpret_cast<std::uint64_t>(theirs.data()));
+      switch (random.below(7)) {
+        case 0:
+          (void)stranger_->say(kReference, ReferenceHeader{address, handle, length, 0, 0});
+          break;
+        case 1:
+        case 2:
+          (void)stranger_->say(kHelp, HelpHeader{address, handle, static_cast<std::uint32_t>(somewhere(1000)),
+                                                 random.chance(0.5) ? 4096 : length, 0});
+          break;
+        case 3:
+          (void)stranger_->say(kHelped, HelpedHeader{static_cast<std::uint32_t>(random.below(2)), 0});
+          break;
+        case 4:
+          (void)stranger_->say(kTaken, std::vector<std::byte>());
+          break;
+        case 5:
+          if (random.chance(0.3)) (void)stranger_->say(kDeclined, std::vector<std::byte>());
+          break;
+        default:
+          (void)stranger_->say(kSend, std::vector<std::byte>(16));
+      }
+      VIP_DESCRIPTOR* descriptor = nullptr;
+      taken += VipSendDone(vi_, &descriptor) == VIP_SUCCESS;
+      (void)VipRecvDone(vi_, &descriptor);
+      via::Fragment fragment;
+      while (stranger_->channel().peek(fragment) == via::Got::fragment) stranger_->channel().consume();
+    }
+    EXPECT_EQ(VipDisconnect(vi_), VIP_SUCCESS);
+    int back = 0;
+    VIP_DESCRIPTOR* descriptor = nullptr;
+    for (const auto done : {VipSendDone, VipRecvDone})
+      while (done(vi_, &descriptor) != VIP_NOT_DONE && descriptor != nullptr) ++back;
+    EXPECT_LE(back, 8);
+    EXPECT_EQ(VipDestroyVi(vi_), VIP_SUCCESS);
+    program_.forget(vi_);
+    stranger_ = std::make_unique<Stranger>(GetParam());
+  }
+  EXPECT_GT(taken, 0);
+}
+
 // Anything at all, many times over: this process survives and the adapter goes on.
 TEST_P(ViplHostile, RandomMessages) {
   Random random(GetParam());
@@ -147,7 +227,7 @@ TEST_P(ViplHostile, RandomMessages) {
       std::vector<std::byte> bytes(random.below(random.chance(0.2) ? 3000 : 60));
       for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.chance(0.5) ? 0 : random.below(256));
       const auto word =
-          static_cast<std::uint32_t>(random.chance(0.9) ? random.below(12) | (random.below(2) << 8) : random());
+          static_cast<std::uint32_t>(random.chance(0.9) ? random.below(18) | (random.below(2) << 8) : random());
       (void)stranger_->say(word, std::move(bytes), random.chance(0.3));
       VIP_DESCRIPTOR* descriptor = nullptr;
       (void)VipRecvDone(vi_, &descriptor);

@@ -32,14 +32,15 @@ Life life_of(std::uint64_t round, Role role, const std::string& name) {
 // in a victim, for ever. `enough` also ends a life whose peer does not come back.
 class Liver {
  public:
-  static constexpr std::uint32_t kLongest = 60'000;
+  static constexpr std::uint32_t kLongest = 400'000;  // the longer ones go by reference
+  static constexpr std::size_t kData = 6 * kLongest;
   static constexpr int kExchanges = 12;
   static constexpr std::size_t kReceives = 4;
 
   Liver(Program& program, const Life& life)
       : program_(program), life_(life), cq_(life.how == How::completion_queue ? program.make_cq() : nullptr) {
     vi_ = program.make_vi({.level = life.level,
-                           .max_transfer = 1 << 17,
+                           .max_transfer = 1 << 19,
                            .send_cq = cq_,
                            .receive_cq = cq_,
                            .rdma_write = true,
@@ -179,6 +180,30 @@ int mapped() {
   return lines_with("/proc/self/maps", "memfd:viaduct");
 }
 
+// An adapter maps its own ready queue once more when the first sleeper is woken from within, and keeps that.
+void wake_a_sleeper(Program& program) {
+  const HangGuard guard;
+  const VIP_CQ_HANDLE cq = program.make_cq();
+  const VIP_VI_HANDLE a = program.make_vi(), b = program.make_vi();
+  std::atomic<bool> woken{false};
+  std::thread sleeper([&] {
+    VIP_VI_HANDLE which;
+    VIP_BOOLEAN of_receive;
+    while (!woken) (void)VipCQWait(cq, 5, &which, &of_receive);
+  });
+  for (const int before = mapped(); mapped() == before;) {
+    connect_here(program, a, b);
+    for (const VIP_VI_HANDLE vi : {a, b}) ASSERT_EQ(VipDisconnect(vi), VIP_SUCCESS);
+  }
+  woken = true;
+  sleeper.join();
+  for (const VIP_VI_HANDLE vi : {a, b}) {
+    ASSERT_EQ(VipDestroyVi(vi), VIP_SUCCESS);
+    program.forget(vi);
+  }
+  program.destroy(cq);
+}
+
 // As the names of sockets have a discriminator.
 std::string in_hex(const std::string& text) {
   std::string hex;
@@ -200,9 +225,10 @@ TEST(ViplKill, AtAnyMomentLeavesNothing) {
   Random random(4);
   int connections = 0;
   {
-    Program program;
+    Program program(Liver::kData);
     ErrorLog errors;
     errors.listen(program.nic);
+    wake_a_sleeper(program);
     int descriptors = 0, mappings = 0;
     std::size_t heap = 0;
     for (int round = 0; round < rounds; ++round) {
@@ -220,7 +246,7 @@ TEST(ViplKill, AtAnyMomentLeavesNothing) {
       const std::uint64_t latest = (round % 4 == 0 ? 1500 : 12'000) * (kSanitized ? 8 : 1);  // it lives more slowly
       const auto moment = static_cast<useconds_t>(random.below(latest));
       Child victim([&] {
-        Program own;
+        Program own(Liver::kData);
         ErrorLog quiet;
         quiet.listen(own.nic);
         Liver(own, theirs).live([] { return false; });

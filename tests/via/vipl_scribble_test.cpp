@@ -43,15 +43,28 @@ void scribble(const std::vector<Mapping>& mappings, Random& random) {
   std::memcpy(reinterpret_cast<void*>(at), &value, std::size_t{1} << random.below(4));
 }
 
+constexpr VIP_ULONG kMostTransferred = 1 << 20;
+constexpr std::uint32_t kLong = 300'000;  // goes by reference where the level allows it
+
 // The process of the peer: talks sense a little, so that there is something going on, and scribbles.
 int vandal(const std::string& name, std::uint64_t seed, VIP_RELIABILITY_LEVEL level, Baton& begin, Baton& done) {
   Random random(seed);
   const std::vector<Mapping> before = shared_mappings();
   Stranger stranger(level);
+  std::vector<std::byte> memory(kLong);
+  VIP_MEM_HANDLE handle = 0;
+  stranger.be_reachable();
+  stranger.offer(reinterpret_cast<std::uint64_t>(memory.data()), memory.size(), &handle);
+  stranger.hello().max_transfer = kMostTransferred;
+  const auto address = reinterpret_cast<std::uint64_t>(memory.data());
   CHILD_EXPECT(stranger.connect(name));
   CHILD_EXPECT(begin.take());
   for (int i = 0; i < 200; ++i) {
     if (random.chance(0.3)) (void)stranger.say(kSend, std::vector<std::byte>(random.below(3000)));
+    if (random.chance(0.05)) (void)stranger.say(kReference, ReferenceHeader{address, handle, kLong, 0, 0});
+    if (random.chance(0.05)) (void)stranger.say(kHelp, HelpHeader{address, handle, 0, kLong / 2, 0});
+    if (random.chance(0.02)) (void)stranger.say(kHelped, HelpedHeader{1, 0});
+    if (random.chance(0.02)) (void)stranger.say(kTaken, std::vector<std::byte>());
     std::vector<Mapping> ours = shared_mappings();
     std::erase_if(ours,
                   [&](const Mapping& one) { return std::find(before.begin(), before.end(), one) != before.end(); });
@@ -89,8 +102,10 @@ TEST_P(ViplScribble, OnlyItsOwnConnectionSuffers) {
     if (early) begin.give();
     const VIP_RELIABILITY_LEVEL level = levels[round % 3];
     Child peer([&] { return vandal(name, static_cast<std::uint64_t>(round), level, begin, done); });
-    const VIP_VI_HANDLE vi = program.make_vi({.level = level, .send_cq = cq, .receive_cq = cq, .rdma_write = true});
-    for (std::size_t i = 0; i < 8; ++i) ASSERT_EQ(program.post_receive(vi, i, 4096 * i, 4096), VIP_SUCCESS);
+    const VIP_VI_HANDLE vi = program.make_vi(
+        {.level = level, .max_transfer = kMostTransferred, .send_cq = cq, .receive_cq = cq, .rdma_write = true});
+    for (std::size_t i = 0; i < 8; ++i)
+      ASSERT_EQ(program.post_receive(vi, i, 4096 * i, i % 2 == 0 ? 4096 : kLong), VIP_SUCCESS);
     const VIP_RETURN served = program.serve(name, vi);
     ASSERT_TRUE(served == VIP_SUCCESS || (early && (served == VIP_ERROR_RESOURCE || served == VIP_TIMEOUT))) << served;
     if (!early) begin.give();
@@ -100,7 +115,7 @@ TEST_P(ViplScribble, OnlyItsOwnConnectionSuffers) {
       VIP_DESCRIPTOR* descriptor = nullptr;
       if (VipRecvDone(vi, &descriptor) == VIP_SUCCESS) (void)program.post_receive(vi, descriptor);
       if (VipSendDone(vi, &descriptor) == VIP_DESCRIPTOR_ERROR && descriptor == nullptr)
-        (void)program.post_send(vi, 20, 0, 100);
+        (void)program.post_send(vi, 20, 0, round % 2 == 0 ? 100 : kLong);
       VIP_VI_HANDLE which;
       VIP_BOOLEAN receive;
       if (cq != nullptr) (void)VipCQDone(cq, &which, &receive);

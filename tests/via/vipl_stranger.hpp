@@ -17,6 +17,11 @@ class Stranger {
     hello_.enable_write = hello_.enable_read = 1;
   }
   Hello& hello() { return hello_; }
+  // By cross-memory attach: others can read and write what it offers.
+  void be_reachable() {
+    hello_.token = token_;
+    hello_.token_address = reinterpret_cast<std::uint64_t>(&token_);
+  }
   // Memory that it lets others read and write, as far as its table says.
   void offer(std::uint64_t address, std::size_t length, VIP_MEM_HANDLE* handle) {
     *handle = table_->add(reinterpret_cast<void*>(address), length, hello_.tag, kRdmaWrite | kRdmaRead);
@@ -58,6 +63,7 @@ class Stranger {
   }
 
  private:
+  const std::uint64_t token_ = 0x1234'5678'9abc'def0;
   std::unique_ptr<Registrations> table_;
   Hello hello_{};
   std::unique_ptr<via::Channel> channel_;
