@@ -63,7 +63,7 @@ constexpr int kNotOfTheStream = MSG_OOB | MSG_ERRQUEUE;  // the kernel has it, w
 
 ssize_t receive_one(Connection& connection, int fd, void* buffer, std::size_t size, int flags) {
   if ((flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && connection.low_water.load(std::memory_order_relaxed) == 1)
-    if (const std::size_t got = quick_receive(connection, buffer, size); got != 0) return static_cast<ssize_t>(got);
+    if (const std::size_t got = quick_receive(connection, fd, buffer, size); got != 0) return static_cast<ssize_t>(got);
   if ((flags & kNotOfTheStream) != 0) [[unlikely]]
     return libc().recv(fd, buffer, size, flags);
   const iovec piece{buffer, size};

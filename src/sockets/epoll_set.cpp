@@ -194,6 +194,8 @@ void change(EpollItem& item, const epoll_event& event) {
   item.deleted = false;
   item.room_told = false;
   item.reported = 0;
+  item.still = {};
+  if ((event.events & EPOLLET) != 0) item.kernel_events = 0;  // the same again means: tell me once more
 }
 
 int add_member(EpollSet& set, int epoll, int fd, Connection& connection, epoll_event* event) {

@@ -5,9 +5,9 @@
 // A member connection that lately had something is *active*: its ring is looked at on every wait. The others are
 // *armed*: their peers ring when they send. An idle connection costs nothing, however many there are.
 //
-// While a member is active the kernel is told of the program's changes (EPOLL_CTL_MOD and DEL) only before it is next
-// asked: many programs change their mind twice per message. And it is not asked for EPOLLOUT while the ring is used,
-// because TCP always has room then.
+// While a member is active the kernel is told of the program's changes (EPOLL_CTL_MOD and DEL) only before the program
+// sleeps, or once in a while: many programs change their mind twice per message. And it is not asked for EPOLLOUT while
+// the ring is used, because TCP always has room then.
 //
 // The kernel reports a member as a number of ours (Item::id), because the event carries nothing else to know it by.
 #pragma once
@@ -38,6 +38,7 @@ struct EpollItem {
   bool deleted = false;             // by the program; the kernel is told before it is next asked
   bool room_told = false;           // room in the ring was reported (edge-triggered)
   std::uint32_t kernel_events = 0;  // what the kernel was told last
+  Stillness still{};                // its ring had nothing, and nothing but data is wanted
   std::uint64_t reported = 0;       // slots up to here were reported (edge-triggered)
   std::uint32_t idle_sleeps = 0;
   bool orphan = false;  // its number was closed, a duplicate (`fd`) keeps it in the kernel's set: no change reaches it
@@ -70,8 +71,8 @@ int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline d
 
 // For those who wait for the set itself (nested sets, poll, select).
 bool set_ready(EpollSet& set, int depth = 0);
-void set_tell_kernel(EpollSet& set, int depth = 0);  // of changes that it does not know yet
-void set_expect(EpollSet& set);
+void set_tell_kernel(EpollSet& set, int depth = 0);                // of changes that it does not know yet
+void set_expect(EpollSet& set, std::uint32_t sleep = kRingForMe);  // DataWait::armed
 void set_stop_expecting(EpollSet& set);
 
 // The connection has become attached; a send found no room.

@@ -30,6 +30,8 @@ class EpollSet {
     other_holder.store(0);
     sleeping.store(0);
     last_kernel_ns = 0;
+    last_told_ns = 0;
+    waits_since_kernel = 0;
   }
 
   void activate(EpollItem& item) {
@@ -67,16 +69,12 @@ class EpollSet {
     return true;
   }
 
-  // Whoever rang last has disarmed: armed anew each time.
-  void arm(EpollItem& item) {
+  // Whoever rang last has disarmed: armed anew each time. Only for an active member may the bell of another do.
+  void arm(EpollItem& item, std::uint32_t sleep = kRingForMe) {
     if (!item.connection->attached()) return;
-    if (item.armed) {
-      item.connection->incoming().data.armed.store(1);
-      fence::full();  // F1
-      return;
-    }
+    if (item.armed) return expect_data_again(*item.connection, sleep);
     item.armed = true;
-    expect_data(*item.connection);
+    expect_data(*item.connection, sleep);
   }
 
   void add_nested(int fd, const epoll_event& event) {
@@ -118,6 +116,8 @@ class EpollSet {
   std::atomic<bool> members_seen{false};  // there is, or was, an attached member
   std::atomic<pid_t> other_holder{0};
   std::uint64_t last_kernel_ns = 0;
+  std::uint64_t last_told_ns = 0;  // of all changes
+  int waits_since_kernel = 0;
   Spinner spinner{settings().spin_ns};
   EpollSet* next_free = nullptr;
 };

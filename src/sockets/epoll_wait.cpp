@@ -13,6 +13,8 @@ namespace viaduct::sockets {
 namespace {
 
 constexpr std::uint64_t kKernelTurnNs = 20'000;  // the kernel's descriptors are not left waiting longer than this
+constexpr std::uint64_t kTellNs = 1'000'000;     // nor are the program's changes kept from it longer, sleep or not
+constexpr int kWaitsPerTurn = 16;                // waits between looks at the clock, while rings have something
 constexpr int kDeepest = 5;                      // sets in sets, as the kernel has it
 constexpr std::uint32_t kIdleSleeps = 8;         // then an active member is armed
 
@@ -33,16 +35,17 @@ class Waiting {
       : set_(set), epoll_(epoll), events_(events), most_(most), mask_(mask) {}
 
   int wait(Deadline deadline) {
-    const std::uint64_t start =
-        now_ns();  // the clock costs as much as a look: asked once, unless there is time to lose
     for (bool first = true;; first = false) {
       int found = from_rings();
-      const bool kernel_turn = start - set_.last_kernel_ns > kKernelTurnNs && start > set_.last_kernel_ns;
-      if (found != 0) return found < most_ && kernel_turn ? std::max(from_kernel(found, 0), found) : found;
-      if (first && deadline.expired(start)) return from_kernel(0, 0);
+      // The clock costs as much as a look: asked now and then, unless there is time to lose.
+      if (found != 0 && (found == most_ || ++set_.waits_since_kernel < kWaitsPerTurn)) return found;
+      const std::uint64_t now = now_ns();
+      const bool kernel_turn = now - set_.last_kernel_ns > kKernelTurnNs && now > set_.last_kernel_ns;
+      if (found != 0) return kernel_turn ? std::max(glance_at_kernel(found, now), found) : found;
+      if (first && deadline.expired(now)) return from_kernel(0, 0);
       if (set_.active_count != 0) {
-        if (kernel_turn && (found = from_kernel(0, 0)) != 0) return found;
-        if (spin(first ? start : now_ns(), deadline)) continue;
+        if (kernel_turn && (found = glance_at_kernel(0, now)) != 0) return found;
+        if (spin(now, deadline)) continue;
       }
       found = sleep(deadline);
       if (found != 0) return found;
@@ -57,10 +60,19 @@ class Waiting {
   // The events that the ring alone can tell.
   static std::uint32_t ring_says(EpollItem& item) {
     Connection& connection = *item.connection;
+    if (item.still.holds()) [[likely]]
+      return 0;
     if (item.fired || item.deleted || !connection.attached()) return 0;
     std::uint32_t bits = 0;
-    if (wants_data(item) && ring_readable(connection, item.fd) && (!on_edge(item) || new_data_peek(item)))
-      bits = EPOLLIN;
+    if (wants_data(item)) {
+      const Stillness before(connection.memory, connection.in());
+      if (!ring_readable(connection, item.fd)) {
+        const bool data_only = (item.events & EPOLLOUT) == 0 && connection.low_water.load() == 1;
+        item.still = data_only && receives_on_ring(connection) ? before : Stillness();
+      } else if (!on_edge(item) || new_data_peek(item)) {
+        bits = EPOLLIN;
+      }
+    }
     const bool wants_room = (item.events & EPOLLOUT) != 0 && sends_on_ring(connection);
     if (wants_room && !(on_edge(item) && item.room_told && bits == 0) && ring_writable(connection)) bits |= EPOLLOUT;
     return bits;
@@ -94,8 +106,11 @@ class Waiting {
     const BriefLock::Hold hold(set_.lock);
     int found = 0;
     ++set_.turn;
-    for (int i = 0; i < set_.active_count && found < most_; ++i) {
-      EpollItem& item = *set_.active[(static_cast<unsigned>(i) + set_.turn) % static_cast<unsigned>(set_.active_count)];
+    const int count = set_.active_count;
+    int next = count != 0 ? static_cast<int>(set_.turn % static_cast<unsigned>(count)) : 0;
+    for (int i = 0; i < count && found < most_; ++i) {
+      EpollItem& item = *set_.active[next];
+      if (++next == count) next = 0;
       std::uint32_t bits = ring_says(item);
       if (bits == 0) continue;
       if (item.connection->peer_says_end()) bits |= kernel_says_of_end(item);
@@ -122,16 +137,26 @@ class Waiting {
     if (set_.sleeping.load(std::memory_order_relaxed) != 0) item.connection->incoming().data.armed.store(1);
   }
 
+  // The same, but what the program changed a moment ago it may learn later.
+  int glance_at_kernel(int already, std::uint64_t now) {
+    if (now - set_.last_told_ns > kTellNs) return from_kernel(already, 0);
+    return ask_kernel(already, 0);
+  }
+
   // Events behind the first `already`; returns how many there are then, or -1.
   int from_kernel(int already, int timeout_ms) {
-    bring_kernel_up_to_date();
+    set_tell_kernel(set_, 0);
+    set_.last_told_ns = now_ns();
+    return ask_kernel(already, timeout_ms);
+  }
+
+  int ask_kernel(int already, int timeout_ms) {
+    set_.waits_since_kernel = 0;
     const int got = kernel::libc().epoll_pwait(epoll_, events_ + already, most_ - already, timeout_ms, mask_);
     set_.last_kernel_ns = now_ns();
     if (got < 0) return already != 0 ? already : -1;
     return translate(already, got);
   }
-
-  void bring_kernel_up_to_date() { set_tell_kernel(set_, 0); }
 
   // A set in this one, and the rings of its members have spoken for it already.
   bool told_as_nested(int already, const epoll_event& event) const {
@@ -222,8 +247,9 @@ class Waiting {
     const std::uint64_t start = now_ns();
     slept_since_ = start;
     took_ = UINT64_MAX;
-    set_.sleeping.fetch_add(1);
-    expect();
+    // All active members are looked at after the sleep, so one bell is enough; unless others sleep on.
+    const bool alone = set_.sleeping.fetch_add(1) == 0;
+    set_expect(set_, alone ? name_of_next_sleep() : kRingForMe);
     int found = 0;
     if (!any_ready_locked()) {
       int timeout = -1;
@@ -234,7 +260,7 @@ class Waiting {
       found = from_kernel(0, timeout);
     }
     const int kept = errno;
-    if (set_.sleeping.fetch_sub(1) == 1) stop_expecting();
+    if (set_.sleeping.fetch_sub(1) == 1) set_stop_expecting(set_);
     if (took_ != UINT64_MAX)
       set_.spinner.learn_awake(took_);
     else
@@ -248,9 +274,6 @@ class Waiting {
     const BriefLock::Hold hold(set_.lock);
     return any_ready();
   }
-
-  void expect() { set_expect(set_); }
-  void stop_expecting() { set_stop_expecting(set_); }
 
   EpollSet& set_;
   int epoll_;
@@ -292,14 +315,14 @@ void set_tell_kernel(EpollSet& set, int depth) {
       set_tell_kernel(*inner, depth + 1);
 }
 
-void set_expect(EpollSet& set) {
+void set_expect(EpollSet& set, std::uint32_t sleep) {
   const BriefLock::Hold hold(set.lock);
   for (int i = 0; i < set.active_count;) {
     EpollItem& item = *set.active[i];
     if (item.deleted || !item.connection->attached() || ++item.idle_sleeps > kIdleSleeps) {
       if (set.put_to_sleep(item)) continue;  // the last one takes its place in the list
     }
-    set.arm(item);
+    set.arm(item, sleep);
     ++i;
   }
   for (int i = 0; i < set.nested_count; ++i)

@@ -55,19 +55,21 @@ bool send_all(int fd, const char* bytes, std::size_t size) {
 }
 
 // Under the sending lock, on the ring.
-void ring_once(Connection& connection, int fd) {
+bool ring_once(Connection& connection, int fd) {
   Path& path = connection.outgoing().path;
   path.rung_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
   connection.rang.store(true, std::memory_order_relaxed);
   path.rung.fetch_add(1);
   // A full buffer means that there is something to read already.
-  if (kernel::libc().send(fd, &kDoorbell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
+  const bool rung = kernel::libc().send(fd, &kDoorbell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+  if (!rung) {
     path.rung.fetch_sub(1);
     if (errno == ECONNRESET || errno == EPIPE) connection.pending_error.store(errno, std::memory_order_relaxed);
     connection.look_at_kernel.store(true, std::memory_order_relaxed);
   }
   Tally& tally = connection.outgoing().tally;
   tally.wakes.store(tally.wakes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return rung;
 }
 
 }  // namespace
@@ -146,16 +148,18 @@ void finish_hand_back(Connection& connection, int fd, int patience_ms) {
   if (in.receiving.stage.load() >= kReadRing) drain_doorbells(connection, fd);
 }
 
-void ring_doorbell(Connection& connection, int fd) {
+bool ring_doorbell(Connection& connection, int fd) {
   const int kept = errno;
   const StreamLock lock(connection.outgoing().sending.lock);
   // After our own end of stream TCP takes no more doorbells. A peer that wants its bytes over TCP sleeps on no ring,
   // and would take a doorbell for one of them.
   const bool wanted = connection.own().finished.load() == 0 && (connection.peer().request.load() & kTakeBack) == 0;
   const Path& path = connection.outgoing().path;
-  if (wanted && (path.mode.load() == kRing || (path.mode.load() == kTcp && switch_to_ring(connection, fd))))
-    ring_once(connection, fd);
+  const bool rung = wanted &&
+                    (path.mode.load() == kRing || (path.mode.load() == kTcp && switch_to_ring(connection, fd))) &&
+                    ring_once(connection, fd);
   errno = kept;
+  return rung;
 }
 
 void serve_requests(Connection& connection, int fd) {

@@ -20,8 +20,8 @@ bool begin_hand_back(Connection& connection, int fd, Why why);
 // Waits for the peer to have done so, for as long, and leaves no doorbell behind.
 void finish_hand_back(Connection& connection, int fd, int patience_ms);
 
-// Wakes a peer that sleeps in the kernel: one byte over TCP.
-void ring_doorbell(Connection& connection, int fd);
+// Wakes a peer that sleeps in the kernel: one byte over TCP. False: there was no way, or no need.
+bool ring_doorbell(Connection& connection, int fd);
 
 // What the peer, or somebody outside, asked of this end; to be called when a doorbell came. Cheap when there is
 // nothing.

@@ -21,6 +21,14 @@ enum class Got { bytes, nothing, end, fault };
 
 constexpr std::uint64_t kKernelLookNs = 20'000;  // an empty ring asks the kernel for the end of the stream as often
 
+// `how`: RoomSleep bits.
+void wake_senders(Connection& connection, int fd, std::uint32_t how) {
+  if (how == 0) [[likely]]
+    return;
+  if ((how & kOnFutex) != 0) wake_room_sleepers(connection.incoming().room);
+  if ((how & kInPoll) != 0) ring_doorbell(connection, fd);
+}
+
 // One attempt, under the receiving lock.
 class Reading {
  public:
@@ -116,7 +124,7 @@ class Reading {
       // A doorbell stays on TCP for as long as there is something to read, so that everybody's poll sees it.
       const bool doorbells = rung != state_.drained.load(std::memory_order_relaxed);
       if (doorbells && !ring.has_data()) drain_doorbells(connection_, fd_);
-      wake_senders(ring.senders_to_wake(false));
+      wake_senders(connection_, fd_, ring.senders_to_wake(false));
       got = Got::bytes;
       return true;
     }
@@ -130,7 +138,7 @@ class Reading {
       return true;
     }
     fence::full();  // F2: what was given back, then who waits for it
-    wake_senders(ring.senders_to_wake(true));
+    wake_senders(connection_, fd_, ring.senders_to_wake(true));
     const Path& path = direction_.path;
     if (path.mode.load(std::memory_order_relaxed) == kBack && follow_path(connection_, fd_) != kReadRing) return false;
     if (path.rung.load() != state_.drained.load()) drain_doorbells(connection_, fd_);
@@ -177,13 +185,6 @@ class Reading {
     return theirs.has_data() && tcp_peer_ended(fd_) && !connection_.reset_told.exchange(true);
   }
 
-  void wake_senders(std::uint32_t how) {
-    if (how == 0) [[likely]]
-      return;
-    if ((how & kOnFutex) != 0) wake_room_sleepers(direction_.room);
-    if ((how & kInPoll) != 0) ring_doorbell(connection_, fd_);
-  }
-
   Connection& connection_;
   Direction& direction_;
   ReceiveState& state_;
@@ -219,17 +220,21 @@ void note_at_once(Connection& connection, std::size_t bytes) {
 
 }  // namespace
 
-std::size_t quick_receive(Connection& connection, void* bytes, std::size_t size) {
+std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size_t size) {
   Direction& in = connection.incoming();
   if (in.receiving.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
-  if (connection.in_a_row.load(std::memory_order_relaxed) >= kStreaming &&
-      !Receiver(connection.memory, connection.in()).has_whole_slot())
+  Receiver ring(connection.memory, connection.in());
+  if (connection.in_a_row.load(std::memory_order_relaxed) >= kStreaming && !ring.has_whole_slot())
     let_it_fill(connection);
-  const StreamLock lock(in.receiving.lock, connection.alone());
-  if (in.receiving.stage.load(std::memory_order_relaxed) != kReadRing ||
-      in.path.rung.load(std::memory_order_relaxed) != in.receiving.drained.load(std::memory_order_relaxed))
-    return 0;
-  const std::size_t got = Receiver(connection.memory, connection.in()).read_small(bytes, size);
+  std::size_t got;
+  {
+    const StreamLock lock(in.receiving.lock, connection.alone());
+    if (in.receiving.stage.load(std::memory_order_relaxed) != kReadRing ||
+        in.path.rung.load(std::memory_order_relaxed) != in.receiving.drained.load(std::memory_order_relaxed))
+      return 0;
+    got = ring.read_small(bytes, size);
+  }  // F2
+  wake_senders(connection, fd, ring.senders_to_wake(false));
   if (got != 0) note_at_once(connection, got);
   return got;
 }

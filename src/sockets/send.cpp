@@ -92,8 +92,8 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
     }
     if (!Sender(connection.memory, connection.out()).write_small(bytes, size)) return false;
   }  // F1
-  if (out.data.armed.load(std::memory_order_relaxed) != 0 && out.data.armed.exchange(0) != 0) [[unlikely]]
-    ring_doorbell(connection, fd);
+  if (out.data.armed.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    wake_receiver(connection, fd);
   return true;
 }
 
@@ -126,8 +126,8 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
       return result(sent < 0);
     }
     total += written;  // F1: letting the lock go was the fence
-    if (out.data.armed.load(std::memory_order_relaxed) != 0 && out.data.armed.exchange(0) != 0) [[unlikely]]
-      ring_doorbell(connection, fd);
+    if (out.data.armed.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      wake_receiver(connection, fd);
     if (pieces.done()) [[likely]]
       return static_cast<ssize_t>(total);
     if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(connection, fd)) {

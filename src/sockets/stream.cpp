@@ -222,6 +222,10 @@ bool Sender::has_room() {
 bool Sender::has_room_now() const {
   const SendState& state = direction_.sending;
   const ReceiveState& theirs = direction_.receiving;
+  // As much as the sender knows already is enough, most of the time: no look at the receiver's line.
+  const std::uint64_t used =
+      state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed);
+  if (enough_room(used, bulk_used(state.bulk_tail.load(std::memory_order_relaxed)))) return true;
   const std::uint64_t head =
       std::max(theirs.bulk_head.load(std::memory_order_acquire), state.bulk_floor.load(std::memory_order_relaxed));
   return enough_room(state.tail.load(std::memory_order_relaxed) - theirs.head.load(std::memory_order_acquire),
@@ -298,9 +302,18 @@ std::size_t Receiver::read(Pieces& pieces, Take take) {
 
 std::size_t Receiver::read_small(void* bytes, std::size_t size) {
   ReceiveState& state = direction_.receiving;
-  const std::uint64_t head = state.head.load(std::memory_order_relaxed);
-  const std::uint32_t consumed = state.consumed.load(std::memory_order_relaxed);
-  const std::uint32_t length = slot_length(head);
+  std::uint64_t head = state.head.load(std::memory_order_relaxed);
+  std::uint32_t consumed = state.consumed.load(std::memory_order_relaxed);
+  std::uint32_t length = slot_length(head);
+  if (length == consumed) {
+    // Done with this one, if there is a next and it has not grown before that.
+    const std::uint32_t next = slot_length(head + 1);
+    if (next > kInlineBytes || slot_length(head) != consumed) return 0;
+    length = next;
+    consumed = 0;
+    state.consumed.store(0, std::memory_order_relaxed);
+    state.head.store(++head, std::memory_order_release);  // R2
+  }
   if (length > kInlineBytes || length <= consumed) return 0;
   if (size > length - consumed && slot_length(head + 1) != kUnpublished) return 0;  // there is more to take at once
   const std::size_t part = std::min<std::size_t>(length - consumed, size);

@@ -151,6 +151,33 @@ class Receiver {
   bool broken_ = false;
 };
 
+// A ring that had nothing: for as long as these words stay as they were, it has nothing. Made before the look that
+// found it empty, so that whatever comes later shows.
+class Stillness {
+ public:
+  Stillness() = default;
+  Stillness(const StreamMemory& memory, int direction)
+      : state_(&memory.direction(direction).receiving), head_(state_->head.load(std::memory_order_relaxed)) {
+    for (std::uint64_t i = 0; i < 2; ++i) {
+      const std::byte* const slot = memory.slots(direction) + (head_ + i) % kSlots * kSlotBytes;
+      header_[i] = reinterpret_cast<const std::atomic<std::uint64_t>*>(slot);
+      seen_[i] = header_[i]->load(std::memory_order_acquire);  // A1
+    }
+  }
+  bool holds() const {
+    return state_ != nullptr && header_[0]->load(std::memory_order_relaxed) == seen_[0] &&
+           header_[1]->load(std::memory_order_relaxed) == seen_[1] &&
+           state_->head.load(std::memory_order_relaxed) == head_ &&
+           state_->stage.load(std::memory_order_relaxed) == kReadRing;
+  }
+
+ private:
+  const ReceiveState* state_ = nullptr;
+  const std::atomic<std::uint64_t>* header_[2] = {};
+  std::uint64_t seen_[2] = {};
+  std::uint64_t head_ = 0;
+};
+
 // Held for a few copies, never across a wait. A holder that died, or jumped out of a signal handler, is replaced.
 // Letting go is a full fence: what was published under the lock is seen by whoever armed before our next look (F1, F2).
 // `alone`: nobody else can be here, in this process or another.

@@ -82,6 +82,10 @@ struct alignas(kLine) ReceiveState {  // written by the receiving end, under its
   std::atomic<std::uint32_t> pushed_back;  // a byte behind the doorbells that was taken with them: 0x100 + byte
 };
 
+// `armed` of a receiver that is about to sleep; 0 nobody does. Any other value names a sleep of its process in which
+// the bell of one connection wakes it for all: who has rung for that sleep already need not ring again.
+constexpr std::uint32_t kRingForMe = 1;
+
 struct alignas(kLine) DataWait {
   std::atomic<std::uint32_t> armed;     // set by a receiver that is about to sleep, cleared by whoever rings
   std::atomic<std::uint32_t> sleepers;  // receivers asleep

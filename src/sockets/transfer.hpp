@@ -13,7 +13,7 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* pieces, std:
 // The usual case in few instructions: a message that fits a line, on a connection that is on the ring in that
 // direction. Zero, or false: take the long way.
 bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size);
-std::size_t quick_receive(Connection& connection, void* bytes, std::size_t size);
+std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size_t size);
 
 // What poll() would say, without asking the kernel: the ring only.
 bool ring_readable(Connection& connection, int fd);

@@ -49,11 +49,40 @@ bool spinning_makes_sense(Connection& connection) {
   return connection.peer().core.load(std::memory_order_relaxed) != core;
 }
 
-void expect_data(Connection& connection) {
+void expect_data(Connection& connection, std::uint32_t sleep) {
+  connection.incoming().data.sleepers.fetch_add(1);
+  expect_data_again(connection, sleep);
+}
+
+void expect_data_again(Connection& connection, std::uint32_t sleep) {
   DataWait& wait = connection.incoming().data;
-  wait.sleepers.fetch_add(1);
-  wait.armed.store(1);
+  wait.armed.store(sleep);
+  // Somebody else sleeps on this connection too, and not in that sleep.
+  if (sleep != kRingForMe && wait.sleepers.load() != 1) wait.armed.store(kRingForMe);
   fence::full();  // F1
+}
+
+std::uint32_t name_of_next_sleep() {
+  static constinit std::atomic<std::uint32_t> count{0};
+  return count.fetch_add(1, std::memory_order_relaxed) | 0x8000'0000;  // never 0, never kRingForMe
+}
+
+namespace {
+
+// The sleeps that this process ended last, each with the process that slept.
+constexpr std::size_t kSleepsKept = 64;
+constinit std::atomic<std::uint64_t> ended_sleeps[kSleepsKept] = {};
+
+}  // namespace
+
+void wake_receiver(Connection& connection, int fd) {
+  const std::uint32_t sleep = connection.outgoing().data.armed.exchange(0);
+  if (sleep == 0) return;
+  const auto pid = static_cast<std::uint32_t>(connection.peer().pid.load(std::memory_order_relaxed));
+  const std::uint64_t name = std::uint64_t{pid} << 32 | sleep;
+  std::atomic<std::uint64_t>& ended = ended_sleeps[pid % kSleepsKept];
+  if (sleep != kRingForMe && ended.load(std::memory_order_acquire) == name) return;
+  if (ring_doorbell(connection, fd) && sleep != kRingForMe) ended.store(name, std::memory_order_release);
 }
 
 // Others may still sleep: whoever rang for us has disarmed for all.
@@ -62,7 +91,7 @@ void stop_expecting_data(Connection& connection) {
   if (wait.sleepers.fetch_sub(1) == 1)
     wait.armed.store(0);
   else
-    wait.armed.store(1);
+    wait.armed.store(kRingForMe);
 }
 
 std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start, std::uint64_t now) {

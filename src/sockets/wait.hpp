@@ -11,8 +11,15 @@ bool spinning_makes_sense(Connection& connection);
 
 // Before sleeping, for whatever sleeps on the connection's socket: the peer must ring. Pairs with
 // stop_expecting_data().
-void expect_data(Connection& connection);
+void expect_data(Connection& connection, std::uint32_t sleep = kRingForMe);
+void expect_data_again(Connection& connection, std::uint32_t sleep = kRingForMe);  // counted already
 void stop_expecting_data(Connection& connection);
+
+// A name for a sleep of this process that any of its connections ends, for DataWait::armed.
+std::uint32_t name_of_next_sleep();
+
+// After publishing: rings for a receiver that sleeps, unless it was woken already.
+void wake_receiver(Connection& connection, int fd);
 
 // After a sleep that a doorbell of the peer ended: how long the wait would have been, had both sides been awake. What
 // waking up costs says nothing about how soon the peer answers; counted in, two sides that once slept would sleep for
