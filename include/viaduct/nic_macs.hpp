@@ -31,6 +31,7 @@ struct PacketMacOptions {
   std::vector<FilterInstruction> filter{};  // instead of ether_type: a program of one's own
   bool promiscuous = true;                  // the host behind the adapter has an address of its own
   std::uint32_t ring_frames = 1024;
+  bool express = true;  // on a veth: send through AF_XDP, which takes its queue 0, where that can be had
 };
 VIADUCT_API std::unique_ptr<Mac> make_packet_mac(const PacketMacOptions& options, Failure& why);
 

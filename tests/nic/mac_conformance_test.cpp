@@ -48,15 +48,21 @@ Ends both_or_why(std::unique_ptr<Mac> here, std::unique_ptr<Mac> there, const Fa
   return {std::move(here), std::move(there), {}};
 }
 
-Ends packet_over_veth(unsigned mtu) {
+Ends packet_over_veth(unsigned mtu, bool express = true) {
   OwnNetwork network;
   if (!network.add_veth("left0", "right0", mtu)) return {{}, {}, network.missing()};
   Failure why;
-  auto here = make_packet_mac({.interface = "left0", .ring_frames = kDeepRing}, why);
-  return both_or_why(std::move(here), make_packet_mac({.interface = "right0", .ring_frames = kDeepRing}, why), why);
+  const auto end = [&](const char* interface) {
+    return make_packet_mac({.interface = interface, .ring_frames = kDeepRing, .express = express}, why);
+  };
+  auto here = end("left0");
+  return both_or_why(std::move(here), end("right0"), why);
 }
 Ends packet() {
   return packet_over_veth(1500);
+}
+Ends packet_by_sendmmsg() {
+  return packet_over_veth(1500, false);
 }
 Ends packet_of_large_frames() {
   return packet_over_veth(9000);
@@ -110,6 +116,7 @@ constexpr MacUnderTest kMacs[] = {
     {"wire_of_large_frames", wire_of_large_frames},
     {"slow_wire", slow_wire},
     {"packet", packet},
+    {"packet_by_sendmmsg", packet_by_sendmmsg},
     {"packet_of_large_frames", packet_of_large_frames},
     {"xdp_native", xdp_native},
     {"xdp_generic", xdp_generic},

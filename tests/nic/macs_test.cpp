@@ -115,6 +115,33 @@ TEST(PacketMac, CountsWhatItLosesWhileTheLinkIsDownAndGoesOnAfterwards) {
   EXPECT_THAT(take_all(*here, 1), ElementsAre(numbered_frame(3, 60)));
 }
 
+TEST(PacketMac, SendsWhatAChildThatInheritedItWrites) {
+  OwnNetwork network;
+  network.add_veth("left0", "right0");
+  NEED(network);
+  Failure why;
+  const auto here = make_packet_mac({.interface = "left0"}, why), there = make_packet_mac({.interface = "right0"}, why);
+  ASSERT_TRUE(here && there) << why.message;
+  ASSERT_EQ(send(*here, numbered_frame(1, 60)), 1u);
+  viaduct::testing::Child child([&] { return send(*here, numbered_frame(2, 60)) == 1 ? 0 : 1; });
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_THAT(take_all(*there, 2), ElementsAre(numbered_frame(1, 60), numbered_frame(2, 60)));
+}
+
+TEST(PacketMac, SendsAllTheSameWhereTheQueueIsTaken) {
+  OwnNetwork network;
+  network.add_veth("left0", "right0");
+  NEED(network);
+  Failure why;
+  const auto first = make_packet_mac({.interface = "left0"}, why),
+             second = make_packet_mac({.interface = "left0"}, why);
+  const auto there = make_packet_mac({.interface = "right0"}, why);
+  ASSERT_TRUE(first && second && there) << why.message;
+  ASSERT_EQ(send(*first, numbered_frame(1, 60)), 1u);
+  ASSERT_EQ(send(*second, numbered_frame(2, 60)), 1u);
+  EXPECT_THAT(take_all(*there, 2), ElementsAre(numbered_frame(1, 60), numbered_frame(2, 60)));
+}
+
 TEST(PacketMac, SurvivesTheRemovalOfItsInterface) {
   OwnNetwork network;
   network.add_veth("left0", "right0");

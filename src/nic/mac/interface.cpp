@@ -1,8 +1,10 @@
 #include "nic/mac/interface.hpp"
 
 #include <fmt/format.h>
+#include <linux/ethtool.h>
 #include <linux/if.h>
 #include <linux/if_arp.h>
+#include <linux/sockios.h>
 #include <sys/ioctl.h>
 
 #include <algorithm>
@@ -49,6 +51,15 @@ Link link_of(int socket, int index) {
   if (::ioctl(socket, SIOCGIFNAME, &request) != 0) return Link::gone;
   if (::ioctl(socket, SIOCGIFFLAGS, &request) != 0) return errno == ENODEV ? Link::gone : Link::down;
   return (request.ifr_flags & IFF_UP) != 0 ? Link::up : Link::down;
+}
+
+bool is_veth(int socket, const std::string& name) {
+  auto request = request_for(name);
+  if (!request) return false;
+  ethtool_drvinfo driver{};
+  driver.cmd = ETHTOOL_GDRVINFO;
+  request->ifr_data = reinterpret_cast<char*>(&driver);
+  return ::ioctl(socket, SIOCETHTOOL, &*request) == 0 && std::strcmp(driver.driver, "veth") == 0;
 }
 
 Status set_mtu(int socket, const std::string& name, std::uint32_t mtu) {

@@ -20,6 +20,8 @@ struct Interface {
 Result<Interface> find_interface(int socket, const std::string& name);
 // Up: administratively; a cable that is not plugged in is not looked at.
 Link link_of(int socket, int index);
+// Joined to another interface in memory: veth.
+bool is_veth(int socket, const std::string& name);
 Status set_mtu(int socket, const std::string& name, std::uint32_t mtu);
 Status bring_up(int socket, const std::string& name);
 

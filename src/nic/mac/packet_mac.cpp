@@ -1,13 +1,16 @@
 // The MAC `packet`: frames of a network interface through AF_PACKET. A receive ring (packet_ring.hpp) on one socket,
-// sendmmsg() on another: the two halves share nothing.
+// sendmmsg() on another: the two halves share nothing. On a veth frames leave through AF_XDP instead (xdp_sender.hpp),
+// as long as it stays up.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <linux/filter.h>
 #include <linux/if_ether.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "base/fd.hpp"
 #include "nic/mac/checksum.hpp"
@@ -16,6 +19,7 @@
 #include "nic/mac/macs.hpp"
 #include "nic/mac/packet_ring.hpp"
 #include "nic/mac/transmit_batches.hpp"
+#include "nic/mac/xdp_sender.hpp"
 
 #ifndef PACKET_IGNORE_OUTGOING
 #define PACKET_IGNORE_OUTGOING 23
@@ -73,12 +77,14 @@ Status attach_filter(int socket, const PacketMacOptions& options) {
 
 class PacketMac final : public Mac {
  public:
-  PacketMac(Interface interface, std::uint32_t max_frame, Fd receiver, Fd sender, PacketRing ring)
+  PacketMac(Interface interface, std::uint32_t max_frame, Fd receiver, Fd sender, std::optional<XdpSender> express,
+            PacketRing ring)
       : interface_(std::move(interface)),
         max_frame_(max_frame),
         receiver_(std::move(receiver)),
         sender_(std::move(sender)),
-        ring_(std::move(ring)) {
+        ring_(std::move(ring)),
+        express_(std::move(express)) {
     for (std::size_t i = 0; i < kBatch; ++i) {
       messages_[i].msg_hdr.msg_iov = &pieces_[i];
       messages_[i].msg_hdr.msg_iovlen = 1;
@@ -97,6 +103,7 @@ class PacketMac final : public Mac {
 
  private:
   std::size_t send_batch(std::span<const Frame> frames, bool& full);
+  std::size_t send_by_socket(std::span<const Frame> frames, bool& full);
   bool unwrap(const PacketRing::Slot& slot, Frame& frame);
   void look_for_errors();
 
@@ -111,6 +118,7 @@ class PacketMac final : public Mac {
   PacketRing ring_;
   std::uint32_t idle_ = 0;
   // The transmit half's.
+  std::optional<XdpSender> express_;
   std::array<mmsghdr, kBatch> messages_{};
   std::array<iovec, kBatch> pieces_{};
 };
@@ -132,6 +140,19 @@ std::size_t PacketMac::transmit(std::span<const Frame> frames) {
 
 // Says how many it took: sent, or lost for good.
 std::size_t PacketMac::send_batch(std::span<const Frame> frames, bool& full) {
+  const auto too_short = [](const Frame& frame) { return frame.length < kEthernetHeader; };
+  if (!express_ || std::any_of(frames.begin(), frames.end(), too_short)) return send_by_socket(frames, full);
+  bool broken = false;
+  const std::size_t sent = express_->send(frames, broken);
+  counts_.sent(sent);
+  if (broken)
+    express_.reset();  // the socket says what became of the interface
+  else
+    full = sent < frames.size();
+  return sent;
+}
+
+std::size_t PacketMac::send_by_socket(std::span<const Frame> frames, bool& full) {
   for (std::size_t i = 0; i < frames.size(); ++i)
     pieces_[i] = {const_cast<std::byte*>(frames[i].data), frames[i].length};
   const int sent =
@@ -176,7 +197,7 @@ std::size_t PacketMac::receive(std::span<Frame> frames) {
   if (count != 0) {
     counts_.received(count);
     idle_ = 0;
-  } else if ((++idle_ & 0xff) == 0) {
+  } else if ((++idle_ & 0x1ff) == 0) {
     look_for_errors();
   }
   return count;
@@ -186,6 +207,7 @@ std::size_t PacketMac::receive(std::span<Frame> frames) {
 bool PacketMac::unwrap(const PacketRing::Slot& slot, Frame& frame) {
   const tpacket2_hdr& header = *slot.header;
   auto* data = reinterpret_cast<std::byte*>(slot.header) + header.tp_mac;
+  __builtin_prefetch(data + 64);  // another core wrote it: what is behind the first line is on its way meanwhile
   std::uint32_t length = header.tp_snaplen;
   if (header.tp_len > length) return false;
   Offload offload;
@@ -234,8 +256,11 @@ Result<std::unique_ptr<Mac>> open_packet_mac(const PacketMacOptions& options) {
   VIADUCT_CHECK(bind_to(receiver.get(), interface.index, ETH_P_ALL));
   VIADUCT_CHECK(set(sender.get(), PACKET_QDISC_BYPASS, 1, "go past the queueing discipline"));
   VIADUCT_CHECK(bind_to(sender.get(), interface.index, 0));
-  return std::unique_ptr<Mac>(
-      std::make_unique<PacketMac>(interface, max_frame, std::move(receiver), std::move(sender), std::move(ring)));
+  std::optional<XdpSender> express;
+  if (options.express && is_veth(sender.get(), interface.name))
+    if (auto made = XdpSender::open(interface, max_frame)) express.emplace(std::move(*made));
+  return std::unique_ptr<Mac>(std::make_unique<PacketMac>(interface, max_frame, std::move(receiver), std::move(sender),
+                                                          std::move(express), std::move(ring)));
 }
 
 }  // namespace viaduct::nic

@@ -25,6 +25,7 @@ PacketRing::PacketRing(PacketRing&& other) noexcept
       size_(other.size_),
       head_(other.head_),
       at_(other.at_),
+      given_(other.given_),
       skipped_(std::move(other.skipped_)) {}
 
 PacketRing::~PacketRing() {
@@ -48,6 +49,7 @@ Result<PacketRing> PacketRing::map(int socket, std::uint32_t max_frame, std::uin
   void* const memory = ::mmap(nullptr, ring.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, socket, 0);
   if (memory == MAP_FAILED) return Error::from_errno("map the receive ring");
   ring.memory_ = static_cast<std::byte*>(memory);
+  ring.head_.header = ring.at_.header = static_cast<tpacket2_hdr*>(memory);
   return ring;
 }
 

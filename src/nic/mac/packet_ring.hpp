@@ -32,15 +32,15 @@ class PacketRing {
 
   // The next slot that the kernel has filled; header null: there is none.
   Slot next() {
-    if (at_ - head_ == size_) return {};
-    tpacket2_hdr* const header = slot(at_);
+    if (given_ == size_) return {};
+    tpacket2_hdr* const header = at_.header;
     const std::uint32_t status = std::atomic_ref(header->tp_status).load(std::memory_order_acquire);  // A1
     return (status & TP_STATUS_USER) != 0 ? Slot{header, status} : Slot{};
   }
-  void give() { ++at_; }  // it goes to the caller, who releases it
-  void skip() {           // nobody wants it
-    skipped_[at_ % size_] = 1;
-    ++at_;
+  void give() { step(at_), ++given_; }  // it goes to the caller, who releases it
+  void skip() {                         // nobody wants it
+    skipped_[at_.slot] = 1;
+    give();
     free_skipped();
   }
   void release(std::size_t count) {
@@ -52,22 +52,31 @@ class PacketRing {
   }
 
  private:
-  tpacket2_hdr* slot(std::uint64_t index) {
-    const std::uint64_t place = index % size_;
-    return reinterpret_cast<tpacket2_hdr*>(memory_ + place / per_block_ * block_ + place % per_block_ * frame_);
+  // A place that goes round, kept ready: dividing by the number of slots costs more than looking at one.
+  struct Place {
+    std::uint32_t slot = 0;
+    std::uint32_t in_block = 0;
+    tpacket2_hdr* header = nullptr;
+  };
+  void step(Place& place) {
+    auto* next = reinterpret_cast<std::byte*>(place.header) + frame_;
+    if (++place.in_block == per_block_) place.in_block = 0, next += block_ - per_block_ * frame_;
+    if (++place.slot == size_) place.slot = 0, next = memory_;
+    place.header = reinterpret_cast<tpacket2_hdr*>(next);
   }
   void free_one() {
-    std::atomic_ref(slot(head_)->tp_status).store(TP_STATUS_KERNEL, std::memory_order_release);  // R1
-    ++head_;
+    std::atomic_ref(head_.header->tp_status).store(TP_STATUS_KERNEL, std::memory_order_release);  // R1
+    step(head_), --given_;
   }
   void free_skipped() {
-    for (; head_ != at_ && skipped_[head_ % size_] != 0; free_one()) skipped_[head_ % size_] = 0;
+    for (; given_ != 0 && skipped_[head_.slot] != 0; free_one()) skipped_[head_.slot] = 0;
   }
 
   std::byte* memory_ = nullptr;
   std::size_t bytes_ = 0;
   std::uint32_t frame_ = 0, block_ = 0, per_block_ = 1, size_ = 0;
-  std::uint64_t head_ = 0, at_ = 0;    // from head_ to at_: given out or skipped, not released
+  Place head_, at_;                    // from head_ to at_: given out or skipped, not released
+  std::uint32_t given_ = 0;            // as many
   std::vector<std::uint8_t> skipped_;  // by slot
 };
 

@@ -31,10 +31,22 @@ Mapping::~Mapping() {
 }
 
 Result<XdpRings> XdpRings::make(int socket, std::uint32_t chunk, std::uint32_t frames) {
+  VIADUCT_TRY(XdpRings rings, make_rings(socket, chunk, 2 * frames, frames, true));
+  for (std::uint32_t i = 0; i < frames; ++i) rings.fill.put(std::uint64_t{i} * chunk);
+  rings.fill.publish();
+  return rings;
+}
+
+Result<XdpRings> XdpRings::make_for_sending(int socket, std::uint32_t chunk, std::uint32_t frames) {
+  return make_rings(socket, chunk, frames, frames, false);
+}
+
+Result<XdpRings> XdpRings::make_rings(int socket, std::uint32_t chunk, std::uint32_t chunks, std::uint32_t frames,
+                                      bool receives) {
   XdpRings rings;
-  const std::size_t bytes = std::size_t{2} * frames * chunk;
-  void* const memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  const std::size_t bytes = std::size_t{chunks} * chunk;
+  // Shared, so that it stays the kernel's memory too in a child that inherits the socket.
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED) return Error::from_errno("get memory for frames");
   rings.chunks = Mapping(memory, bytes);
   xdp_umem_reg registration{};
@@ -54,10 +66,10 @@ Result<XdpRings> XdpRings::make(int socket, std::uint32_t chunk, std::uint32_t f
               make_ring<std::uint64_t>(socket, XDP_UMEM_FILL_RING, XDP_UMEM_PGOFF_FILL_RING, offsets.fr, frames));
   VIADUCT_TRY(rings.completion, make_ring<std::uint64_t>(socket, XDP_UMEM_COMPLETION_RING,
                                                          XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, frames));
-  VIADUCT_TRY(rings.receive, make_ring<xdp_desc>(socket, XDP_RX_RING, XDP_PGOFF_RX_RING, offsets.rx, frames));
+  if (receives) {
+    VIADUCT_TRY(rings.receive, make_ring<xdp_desc>(socket, XDP_RX_RING, XDP_PGOFF_RX_RING, offsets.rx, frames));
+  }
   VIADUCT_TRY(rings.transmit, make_ring<xdp_desc>(socket, XDP_TX_RING, XDP_PGOFF_TX_RING, offsets.tx, frames));
-  for (std::uint32_t i = 0; i < frames; ++i) rings.fill.put(std::uint64_t{i} * chunk);
-  rings.fill.publish();
   return rings;
 }
 

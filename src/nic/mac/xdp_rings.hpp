@@ -76,6 +76,13 @@ struct XdpRings {
 
   // `frames` (a power of two) entries in each ring, and twice as many chunks: the first half to receive into.
   static Result<XdpRings> make(int socket, std::uint32_t chunk, std::uint32_t frames);
+  // The same for a socket that only sends: as many chunks as entries, no receive ring, nothing in the fill ring (which
+  // the kernel wants to be there all the same).
+  static Result<XdpRings> make_for_sending(int socket, std::uint32_t chunk, std::uint32_t frames);
+
+ private:
+  static Result<XdpRings> make_rings(int socket, std::uint32_t chunk, std::uint32_t chunks, std::uint32_t frames,
+                                     bool receives);
 };
 
 }  // namespace viaduct::nic
