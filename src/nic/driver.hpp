@@ -65,6 +65,7 @@ class Driver final : public Host {
   std::uint32_t send_consumer() const;
   void put(HostAddress address, std::uint32_t length, bool end, std::uint64_t cookie, bool silent);
   bool take_return(unsigned queue, const ReturnDescriptor& entry, Packet& packet);
+  bool hand_over(std::uint32_t buffer, bool to_adapter);
   void give_back_buffer(std::uint32_t buffer);
   void post_locked();
 

@@ -23,11 +23,21 @@ void add(std::atomic<std::uint64_t>& count, std::uint64_t by) {  // one writer
 
 }  // namespace
 
+// Who has the buffer from now on; says who had it. With one queue there is one receiving thread, which returns a buffer
+// before anybody can give it back.
+bool Driver::hand_over(std::uint32_t buffer, bool to_adapter) {
+  std::atomic<bool>& with_adapter = with_adapter_[buffer];
+  if (options_.queues != 1) return with_adapter.exchange(to_adapter, std::memory_order_relaxed);
+  const bool before = with_adapter.load(std::memory_order_relaxed);
+  with_adapter.store(to_adapter, std::memory_order_relaxed);
+  return before;
+}
+
 // False: there is no packet in it.
 bool Driver::take_return(unsigned queue, const ReturnDescriptor& entry, Packet& packet) {
   Queue& mine = queues_[queue];
   const std::uint32_t count = kReceiveRing + (options_.mini_buffer == 0 ? 0 : kMiniRing);
-  if (entry.buffer >= count || !with_adapter_[entry.buffer].exchange(false, std::memory_order_relaxed)) {
+  if (entry.buffer >= count || !hand_over(entry.buffer, false)) {
     add(mine.bad, 1);
     return false;
   }
@@ -62,7 +72,7 @@ void Driver::give_back(const Packet& packet) {
 
 void Driver::give_back_buffer(std::uint32_t index) {
   const Buffer& buffer = buffers_[index];
-  if (with_adapter_[index].exchange(true, std::memory_order_relaxed)) return;  // given back twice: posted once
+  if (hand_over(index, true)) return;  // given back twice: posted once
   ReceiveDescriptor* const ring = buffer.ring == 0 ? rings_->receive : rings_->mini;
   ring[slot_of(buffer.ring, posted_[buffer.ring]++)] = {buffer.address, buffer.length, index};
   ++unposted_;

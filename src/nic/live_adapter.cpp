@@ -73,7 +73,8 @@ Status LiveAdapter::make_parts() {
   const bool spread = config_.partition == Partition::dynamic || processors_ > 1;
   hardware_ = std::make_unique<LiveHardware>(
       *registers_, *memory_, *mac_, doze_.get(),
-      LiveHardware::Options{processor_of_, config_.partition == Partition::dynamic, mac_->max_frame(), config_.filter,
+      LiveHardware::Options{processor_of_, config_.partition == Partition::dynamic,
+                            config_.partition == Partition::inlined, mac_->max_frame(), config_.filter,
                             config_.measure_time, config_.trace, config_.clock});
 
   DriverOptions options{.queues = config_.queues,

@@ -3,6 +3,10 @@
 //
 // A processor looks only at the parts whose events it handles, at the beginning of a round: mailboxes, completions,
 // frames that arrived, timers. What Send Data Ready queued for the MAC goes out when that handler ends.
+//
+// Where the caller's thread is the processor (prompt), a packet is to leave within the round that finds its mailbox
+// written. Then that round looks at nothing else, unless the one before did so too; and after its descriptors have been
+// fetched, which here takes no time, the round goes back to DMA Read Complete, once.
 #pragma once
 
 #include "nic/dma_channel.hpp"
@@ -19,6 +23,7 @@ class LiveHardware {
   struct Options {
     Assignment processor_of{};
     bool dynamic = false;
+    bool prompt = false;
     std::uint32_t max_frame = kStandardFrame;
     Filter* filter = nullptr;
     bool measure_time = true;
@@ -32,6 +37,7 @@ class LiveHardware {
         doze_(doze),
         watch_(options.measure_time || options.trace),
         trace_(options.trace),
+        prompt_(options.prompt),
         ticks_(options.clock),
         events_(options.processor_of, options.dynamic),
         read_(Direction::read, memory, options.dynamic ? kShareFrom : DmaChannel::kNeverShare),
@@ -46,7 +52,15 @@ class LiveHardware {
     if (events_.dynamic()) return;
     events_.collect(cpu);
     Events found = 0;
-    if ((cpu.mine & bit(Event::mailbox)) != 0 && mailbox_written()) found |= bit(Event::mailbox);
+    if ((cpu.mine & bit(Event::mailbox)) != 0 && mailbox_written()) {
+      found |= bit(Event::mailbox);
+      if (prompt_ && !hurried_) {
+        cpu.raised |= found;
+        hurried_ = may_go_back_ = true;
+        return;
+      }
+    }
+    hurried_ = may_go_back_ = false;
     if ((cpu.mine & bit(Event::dma_read_complete)) != 0 && look_at_read_channel(cpu))
       found |= bit(Event::dma_read_complete);
     if ((cpu.mine & bit(Event::dma_write_complete)) != 0 && write_.has_completions())
@@ -69,6 +83,11 @@ class LiveHardware {
   void end_event(Processor& cpu, Event event, unsigned items) {
     if (event == Event::send_data_ready) flush(cpu);
     if (event == Event::dma_write_complete) receive_.give_back();
+    if (event == Event::send_descriptors_ready && may_go_back_ && read_.has_completions()) {
+      may_go_back_ = false;
+      cpu.raised |= bit(Event::dma_read_complete);
+      cpu.position = static_cast<unsigned>(Event::dma_read_complete);
+    }
     if (watch_) watch(cpu, event, items);
     if (events_.dynamic()) events_.release(group_of(event));
   }
@@ -127,13 +146,14 @@ class LiveHardware {
   static constexpr std::uint32_t kTimersEvery = 15;  // rounds between looks at the clock, a mask
 
   bool mailbox_written() {
-    bool written = false;
+    std::uint32_t changed = 0;
+#pragma GCC unroll 4
     for (unsigned i = 0; i < kMailboxes; ++i) {
       const std::uint32_t value = registers_.mailbox[i].load(std::memory_order_relaxed);
-      written |= value != seen_[i];
+      changed |= value ^ seen_[i];
       seen_[i] = value;
     }
-    return written;
+    return changed != 0;
   }
   bool look_at_read_channel(Processor& cpu) {
     const bool completed = read_.has_completions();
@@ -168,12 +188,14 @@ class LiveHardware {
   Registers& registers_;
   const HostMemory& memory_;
   Doze* const doze_;
-  const bool watch_, trace_;
+  const bool watch_, trace_, prompt_;
   const Ticks ticks_;
   EventRegisters events_;
   Timer timers_[2];
   // Group mailbox.
   alignas(64) std::uint32_t seen_[kMailboxes] = {};
+  bool hurried_ = false;      // prompt: this round looked at mailboxes only
+  bool may_go_back_ = false;  // prompt: to DMA Read Complete
   // Group read.
   alignas(64) DmaChannel read_;
   TransmitChannel transmit_;
