@@ -1,9 +1,8 @@
 // sockets-torture: what goes wrong on purpose, meant to run under libviaduct-sockets.so. Everything that arrives is
 // verified; exit code 0 means that nothing was lost, nothing hung and nobody crashed.
 //
-//   sockets-torture kill|mix|storm|hostile|nofile|no-memfd|no-proc ROUNDS [SEED]
+//   sockets-torture kill|mix|crowd|storm|hostile|giga|nofile|no-memfd|no-proc ROUNDS [SEED]
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -18,7 +17,6 @@
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,73 +31,17 @@
 #include <string>
 #include <vector>
 
-#include "base/segment.hpp"
-#include "sockets/stream_format.hpp"
+#include "torture.hpp"
 
 namespace {
 
 using namespace viaduct::sockets;
-using Random = std::minstd_rand;
+using namespace viaduct::sockets::torture;
 
-constexpr unsigned kHangSeconds = 20;
 constexpr int kSkipped = 77;
 
 unsigned char byte_at(std::uint64_t offset, unsigned stream) {
   return static_cast<unsigned char>(((offset + stream * 7919ULL) * 0x9e3779b97f4a7c15) >> 56);
-}
-
-int complain(const char* what) {
-  std::fprintf(stderr, "torture: %s: %s\n", what, std::strerror(errno));
-  return 1;
-}
-
-// ---- connections
-
-struct Pair {
-  int client = -1;
-  int server = -1;
-};
-
-Pair make_pair() {
-  Pair pair;
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in name{AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
-  socklen_t size = sizeof name;
-  if (::bind(listener, reinterpret_cast<sockaddr*>(&name), size) != 0 || ::listen(listener, 8) != 0) return pair;
-  ::getsockname(listener, reinterpret_cast<sockaddr*>(&name), &size);
-  pair.client = ::socket(AF_INET, SOCK_STREAM, 0);
-  if (::connect(pair.client, reinterpret_cast<sockaddr*>(&name), sizeof name) != 0) return pair;
-  pair.server = ::accept(listener, nullptr, nullptr);
-  ::close(listener);
-  return pair;
-}
-
-// Two processes, one end each.
-template <class Body>
-pid_t start(const Pair& pair, bool client, Body body) {
-  const pid_t pid = ::fork();
-  if (pid != 0) return pid;
-  ::alarm(kHangSeconds);
-  ::close(client ? pair.server : pair.client);
-  ::_exit(body(client ? pair.client : pair.server));
-}
-
-// Exit code, or 100 plus the signal.
-int wait_for(pid_t pid) {
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
-}
-
-bool warm(int fd, bool first) {
-  for (int i = 0; i < 40; ++i) {
-    char byte = 'w';
-    if (first && ::send(fd, &byte, 1, MSG_NOSIGNAL) != 1) return false;
-    if (::recv(fd, &byte, 1, 0) != 1) return false;
-    if (!first && ::send(fd, &byte, 1, MSG_NOSIGNAL) != 1) return false;
-  }
-  return true;
 }
 
 // ---- the exchange: both directions at once, in every way that programs have
@@ -199,31 +141,6 @@ int whole_exchange(int fd, bool client, std::uint64_t bytes, unsigned seed) {
   return result;
 }
 
-// ---- looking into somebody's memory from outside
-
-StreamControl* map_stream(pid_t pid, std::size_t& size) {
-  const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
-  DIR* const listing = ::opendir(folder.c_str());
-  StreamControl* found = nullptr;
-  while (const dirent* entry = listing == nullptr ? nullptr : ::readdir(listing)) {
-    const std::string path = folder + "/" + entry->d_name;
-    char name[128] = {};
-    if (::readlink(path.c_str(), name, sizeof name - 1) < 0 || std::strstr(name, "memfd:viaduct-stream") == nullptr)
-      continue;
-    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    struct stat info {};
-    if (fd < 0 || ::fstat(fd, &info) != 0) continue;
-    size = static_cast<std::size_t>(info.st_size);
-    void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    ::close(fd);
-    if (memory != MAP_FAILED)
-      found = reinterpret_cast<StreamControl*>(static_cast<std::byte*>(memory) + viaduct::kSegmentPayloadOffset);
-    break;
-  }
-  if (listing != nullptr) ::closedir(listing);
-  return found;
-}
-
 // ---- modes
 
 int kill_either(int rounds, unsigned seed) {
@@ -265,12 +182,10 @@ int mix(int rounds, unsigned seed) {
     ::close(pair.client);
     ::close(pair.server);
     ::usleep(random() % 6000);
-    std::size_t size = 0;
-    if (StreamControl* const control = random() % 4 == 0 ? nullptr : map_stream(client, size)) {
+    if (const StreamOf control(client); control && random() % 4 != 0) {
       ++handed_back;
       for (End& end : control->end)
         if (random() % 3 != 0) end.request.fetch_or(kHandBack);
-      ::munmap(reinterpret_cast<std::byte*>(control) - viaduct::kSegmentPayloadOffset, size);
     }
     const int one = wait_for(client), other = wait_for(server);
     if (one != 0 || other != 0)
@@ -308,11 +223,10 @@ int hostile(int rounds, unsigned seed) {
     });
     const pid_t attacker = start(pair, false, [mine](int fd) {
       if (!warm(fd, false)) return 0;
-      std::size_t size = 0;
-      StreamControl* const control = map_stream(::getpid(), size);
-      if (control == nullptr) return 3;
+      const StreamOf control(::getpid());
+      if (!control) return 3;
       Random own(mine + 1);
-      auto* const words = reinterpret_cast<std::uint32_t*>(control);
+      auto* const words = reinterpret_cast<std::uint32_t*>(&*control);
       char byte = 'h';
       for (int k = 0; k < 100'000; ++k) {
         const std::size_t where = own() % 3 == 0 ? own() % (sizeof(StreamControl) / 4) : own() % (kFirstCommitted / 4);
@@ -435,11 +349,14 @@ int main(int count, char** arguments) {
   const auto seed = static_cast<unsigned>(count > 3 ? std::atoi(arguments[3]) : 1);
   if (mode == "kill") return kill_either(rounds, seed);
   if (mode == "mix") return mix(rounds, seed);
+  if (mode == "crowd") return crowd(rounds, seed);
+  if (mode == "giga") return hand_back_a_gigabyte(rounds, seed);
   if (mode == "hostile") return hostile(rounds, seed);
   if (mode == "storm") return storm(rounds, seed);
   if (mode == "nofile") return without(rounds, seed, few_descriptors);
   if (mode == "no-memfd") return without(rounds, seed, no_memfd);
   if (mode == "no-proc") return without(rounds, seed, no_proc);
-  std::fprintf(stderr, "usage: %s kill|mix|storm|hostile|nofile|no-memfd|no-proc ROUNDS [SEED]\n", arguments[0]);
+  std::fprintf(stderr, "usage: %s kill|mix|crowd|storm|hostile|giga|nofile|no-memfd|no-proc ROUNDS [SEED]\n",
+               arguments[0]);
   return 2;
 }

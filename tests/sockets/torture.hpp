@@ -1,0 +1,62 @@
+// What the modes of sockets-torture share: pairs of connected processes, and a look into somebody's memory.
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <random>
+
+#include "sockets/stream_format.hpp"
+
+namespace viaduct::sockets::torture {
+
+using Random = std::minstd_rand;
+
+constexpr unsigned kHangSeconds = 20;
+
+int complain(const char* what);  // 1
+
+struct Pair {
+  int client = -1;
+  int server = -1;
+};
+Pair make_pair();
+
+// Two processes, one end each: call it for both.
+template <class Body>
+pid_t start(const Pair& pair, bool client, Body body) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::alarm(kHangSeconds);
+  ::close(client ? pair.server : pair.client);
+  ::_exit(body(client ? pair.client : pair.server));
+}
+
+// Exit code, or 100 plus the signal.
+int wait_for(pid_t pid);
+
+// Enough to and fro for the ring to be used.
+bool warm(int fd, bool first);
+
+// The memory of a connection of that process, for as long as this lives; empty: it has none.
+class StreamOf {
+ public:
+  explicit StreamOf(pid_t pid);
+  ~StreamOf();
+  StreamOf(const StreamOf&) = delete;
+  StreamOf& operator=(const StreamOf&) = delete;
+  explicit operator bool() const { return control_ != nullptr; }
+  StreamControl& operator*() const { return *control_; }
+  StreamControl* operator->() const { return control_; }
+
+ private:
+  StreamControl* control_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// The modes. 0: nothing was lost, nothing hung and nobody crashed.
+int crowd(int rounds, unsigned seed);
+int hand_back_a_gigabyte(int rounds, unsigned seed);
+
+}  // namespace viaduct::sockets::torture

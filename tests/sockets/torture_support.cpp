@@ -1,0 +1,82 @@
+#include "torture.hpp"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "base/segment.hpp"
+
+namespace viaduct::sockets::torture {
+
+int complain(const char* what) {
+  std::fprintf(stderr, "torture: %s: %s\n", what, std::strerror(errno));
+  return 1;
+}
+
+Pair make_pair() {
+  Pair pair;
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in name{AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
+  socklen_t size = sizeof name;
+  if (::bind(listener, reinterpret_cast<sockaddr*>(&name), size) != 0 || ::listen(listener, 8) != 0) return pair;
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&name), &size);
+  pair.client = ::socket(AF_INET, SOCK_STREAM, 0);
+  if (::connect(pair.client, reinterpret_cast<sockaddr*>(&name), sizeof name) != 0) return pair;
+  pair.server = ::accept(listener, nullptr, nullptr);
+  ::close(listener);
+  return pair;
+}
+
+int wait_for(pid_t pid) {
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+}
+
+bool warm(int fd, bool first) {
+  for (int i = 0; i < 40; ++i) {
+    char byte = 'w';
+    if (first && ::send(fd, &byte, 1, MSG_NOSIGNAL) != 1) return false;
+    if (::recv(fd, &byte, 1, 0) != 1) return false;
+    if (!first && ::send(fd, &byte, 1, MSG_NOSIGNAL) != 1) return false;
+  }
+  return true;
+}
+
+StreamOf::StreamOf(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
+  DIR* const listing = ::opendir(folder.c_str());
+  while (const dirent* entry = listing == nullptr ? nullptr : ::readdir(listing)) {
+    const std::string path = folder + "/" + entry->d_name;
+    char name[128] = {};
+    if (::readlink(path.c_str(), name, sizeof name - 1) < 0 || std::strstr(name, "memfd:viaduct-stream") == nullptr)
+      continue;
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    struct stat info {};
+    if (fd < 0 || ::fstat(fd, &info) != 0) continue;
+    size_ = static_cast<std::size_t>(info.st_size);
+    void* const memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ::close(fd);
+    if (memory != MAP_FAILED)
+      control_ = reinterpret_cast<StreamControl*>(static_cast<std::byte*>(memory) + kSegmentPayloadOffset);
+    break;
+  }
+  if (listing != nullptr) ::closedir(listing);
+}
+
+StreamOf::~StreamOf() {
+  if (control_ != nullptr) ::munmap(reinterpret_cast<std::byte*>(control_) - kSegmentPayloadOffset, size_);
+}
+
+}  // namespace viaduct::sockets::torture
