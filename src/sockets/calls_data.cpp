@@ -37,17 +37,17 @@ ssize_t receiving(Connection& connection, int fd, Call&& call, Ring&& ring) {
   }
   const ssize_t got = call();
   connection.raw_receivers.fetch_sub(1);
-  if (got > 0) count_operation(connection, fd);
+  if (got > 0) count_operation(connection, fd, static_cast<std::size_t>(got));
   return got;
 }
 
 template <class Call, class Ring>
-ssize_t sending(Connection& connection, int fd, Call&& call, Ring&& ring) {
+ssize_t sending(Connection& connection, int fd, Call&& call, Ring&& ring, std::size_t bytes = 0) {
   Life life = connection.life.load(std::memory_order_acquire);
   if (life == Life::attached) [[likely]]
     return ring();
   if (life == Life::plain) return call();
-  count_operation(connection, fd);
+  count_operation(connection, fd, bytes);
   if (connection.attached()) return ring();
   connection.raw_senders.fetch_add(1, std::memory_order_seq_cst);
   if (connection.attached()) {
@@ -57,6 +57,26 @@ ssize_t sending(Connection& connection, int fd, Call&& call, Ring&& ring) {
   const ssize_t sent = call();
   connection.raw_senders.fetch_sub(1);
   return sent;
+}
+
+// One call that moves a lot would leave the connection where it is to its end. So it is cut while the peer may still
+// come: the kernel's own `call(offset, size)` for each part, `ring(offset)` for all the rest.
+constexpr std::size_t kPart = std::size_t{256} << 10;
+
+template <class Call, class Ring>
+ssize_t sending_parts(Connection& connection, int fd, std::size_t size, Call&& call, Ring&& ring) {
+  std::size_t done = 0;
+  for (bool last = false; !last;) {
+    const bool cut = size - done > kPart && connection.life.load(std::memory_order_acquire) <= Life::offering;
+    const std::size_t part = cut ? kPart : size - done;
+    last = !cut;
+    const ssize_t sent = sending(
+        connection, fd, [&] { return call(done, part); }, [&] { return last = true, ring(done); }, part);
+    if (sent < 0) return done != 0 ? static_cast<ssize_t>(done) : -1;
+    done += static_cast<std::size_t>(sent);
+    if (static_cast<std::size_t>(sent) < part) break;
+  }
+  return static_cast<ssize_t>(done);
 }
 
 constexpr int kNotOfTheStream = MSG_OOB | MSG_ERRQUEUE;  // the kernel has it, whatever is in the ring
@@ -189,16 +209,33 @@ VIADUCT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags
 
 VIADUCT_EXPORT ssize_t send(int fd, const void* buffer, size_t size, int flags) {
   Connection* const connection = find_connection(fd);
-  const auto call = [&] { return libc().send(fd, buffer, size, flags); };
-  if (connection == nullptr) return call();
-  return sending(*connection, fd, call, [&] { return send_one(*connection, fd, buffer, size, flags); });
+  if (connection == nullptr) return libc().send(fd, buffer, size, flags);
+  if (connection->attached()) [[likely]]
+    return send_one(*connection, fd, buffer, size, flags);
+  const auto* const bytes = static_cast<const char*>(buffer);
+  if (size > kPart && (flags & MSG_OOB) == 0)
+    return sending_parts(
+        *connection, fd, size,
+        [&](std::size_t at, std::size_t part) { return libc().send(fd, bytes + at, part, flags); },
+        [&](std::size_t at) { return send_one(*connection, fd, bytes + at, size - at, flags); });
+  return sending(
+      *connection, fd, [&] { return libc().send(fd, buffer, size, flags); },
+      [&] { return send_one(*connection, fd, buffer, size, flags); }, size);
 }
 
 VIADUCT_EXPORT ssize_t write(int fd, const void* buffer, size_t size) {
   Connection* const connection = find_connection(fd);
-  const auto call = [&] { return libc().write(fd, buffer, size); };
-  if (connection == nullptr) return call();
-  return sending(*connection, fd, call, [&] { return send_one(*connection, fd, buffer, size, 0); });
+  if (connection == nullptr) return libc().write(fd, buffer, size);
+  if (connection->attached()) [[likely]]
+    return send_one(*connection, fd, buffer, size, 0);
+  const auto* const bytes = static_cast<const char*>(buffer);
+  if (size > kPart)
+    return sending_parts(
+        *connection, fd, size, [&](std::size_t at, std::size_t part) { return libc().write(fd, bytes + at, part); },
+        [&](std::size_t at) { return send_one(*connection, fd, bytes + at, size - at, 0); });
+  return sending(
+      *connection, fd, [&] { return libc().write(fd, buffer, size); },
+      [&] { return send_one(*connection, fd, buffer, size, 0); }, size);
 }
 
 VIADUCT_EXPORT ssize_t sendto(int fd, const void* buffer, size_t size, int flags, const sockaddr* to,
@@ -248,36 +285,12 @@ VIADUCT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags
   return done == 0 && count != 0 ? -1 : static_cast<int>(done);
 }
 
-// A file into the ring, piece by piece; the file's position moves by what was really sent.
 VIADUCT_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
   Connection* const connection = find_connection(out);
   if (connection == nullptr) return libc().sendfile(out, in, offset, count);
-  return sending(
-      *connection, out, [&] { return libc().sendfile(out, in, offset, count); },
-      [&]() -> ssize_t {
-        char buffer[16 << 10];
-        off_t at = offset != nullptr ? *offset : ::lseek(in, 0, SEEK_CUR);
-        if (at < 0) return -1;
-        std::size_t total = 0;
-        while (total < count) {
-          const ssize_t got = ::pread(in, buffer, std::min(count - total, sizeof buffer), at);
-          if (got <= 0) {
-            if (got < 0 && total == 0) return -1;
-            break;
-          }
-          const ssize_t sent = send_one(*connection, out, buffer, static_cast<std::size_t>(got), 0);
-          if (sent < 0 && total == 0) return -1;
-          if (sent <= 0) break;
-          at += sent;
-          total += static_cast<std::size_t>(sent);
-          if (sent < got) break;
-        }
-        if (offset != nullptr)
-          *offset = at;
-        else
-          ::lseek(in, at, SEEK_SET);
-        return static_cast<ssize_t>(total);
-      });
+  return sending_parts(
+      *connection, out, count, [&](std::size_t, std::size_t part) { return libc().sendfile(out, in, offset, part); },
+      [&](std::size_t at) { return stream_send_file(*connection, out, in, offset, count - at); });
 }
 
 VIADUCT_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {

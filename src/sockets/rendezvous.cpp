@@ -25,6 +25,7 @@ namespace viaduct::sockets {
 namespace {
 
 constexpr std::uint32_t kProvedLongLived = 5;  // operations; request, answer and end of a short connection are fewer
+constexpr std::size_t kBytesPerOperation = std::size_t{64} << 10;
 // Operations between looks: a share of those so far, so that a peer that never comes costs next to nothing and one that
 // comes late is found soon. Listening is cheaper than calling.
 constexpr std::uint32_t kRarestLook = 512;
@@ -226,8 +227,10 @@ void attempt(Connection& connection, int fd) {
 
 }  // namespace
 
-void count_operation(Connection& connection, int fd) {
-  const std::uint32_t now = connection.operations.load(std::memory_order_relaxed) + 1;
+void count_operation(Connection& connection, int fd, std::size_t bytes) {
+  const auto count =
+      static_cast<std::uint32_t>(1 + std::min(bytes / kBytesPerOperation, std::size_t{kProvedLongLived}));
+  const std::uint32_t now = connection.operations.load(std::memory_order_relaxed) + count;
   connection.operations.store(now, std::memory_order_relaxed);
   if (now < kProvedLongLived || now < connection.next_attempt) return;
   if (connection.life.load(std::memory_order_relaxed) > Life::offering || !connection.upgrade_lock.try_acquire())

@@ -7,8 +7,8 @@
 
 namespace viaduct::sockets {
 
-// After an operation on a connection that is young or offering. Keeps errno.
-void count_operation(Connection& connection, int fd);
+// At an operation on a connection that is young or offering; many bytes count as many operations. Keeps errno.
+void count_operation(Connection& connection, int fd, std::size_t bytes);
 
 // Ends the offer, if there is one.
 void withdraw(Connection& connection);

@@ -2,6 +2,7 @@
 // the socket. Callers hold the half's lock (StreamLock).
 #pragma once
 
+#include <sys/types.h>
 #include <sys/uio.h>
 
 #include <bit>
@@ -65,6 +66,18 @@ class Sender {
     if (!write_into_slot(bytes, size)) return false;
     count(size);
     return true;
+  }
+  // The same for bytes that somebody else puts there: `fill(span)` says how many, and what is not more than 0 is
+  // returned as it is. 0: no room.
+  template <class Fill>
+  ssize_t write_by(std::size_t most, Fill&& fill) {
+    const std::span<std::byte> chunk = claim_bulk(most);
+    if (chunk.empty()) return 0;
+    const ssize_t filled = fill(chunk);
+    if (filled <= 0) return filled;
+    publish_bulk(static_cast<std::size_t>(filled));
+    count(static_cast<std::size_t>(filled));
+    return filled;
   }
   bool has_room();            // under the lock
   bool has_room_now() const;  // a look without the lock

@@ -8,6 +8,7 @@
 namespace viaduct::sockets {
 
 ssize_t stream_send(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);
+ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset, std::size_t count);
 ssize_t stream_receive(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);
 
 // The usual case in few instructions: a message that fits a line, on a connection that is on the ring in that

@@ -1,0 +1,78 @@
+// sendfile(): a file into the ring.
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "sockets/transfer.hpp"
+#include "sockets/wait.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+constexpr std::size_t kMostAtOnce = 0x7fff'f000;  // as the kernel has it
+constexpr int kStraightInARow = 32;               // chunks; then one goes the long way, which looks at everything
+
+// From the file's pages into the ring, in one copy. 0 or less: there is no room, or the pages are not at hand, or this
+// is not the time for it.
+ssize_t straight(Connection& connection, int fd, int file, off_t at, std::size_t most) {
+  const End& own = connection.own();
+  const End& peer = connection.peer();
+  if ((own.request.load() | own.finished.load() | peer.request.load() | peer.closed.load()) != 0) return 0;
+  Direction& out = connection.outgoing();
+  ssize_t moved = 0;
+  {
+    const StreamLock lock(out.sending.lock, connection.alone());
+    if (out.path.mode.load(std::memory_order_relaxed) != kRing) return 0;
+    // Never waiting for a disk: others may want the lock.
+    moved = Sender(connection.memory, connection.out()).write_by(most, [&](std::span<std::byte> chunk) {
+      const iovec piece{chunk.data(), chunk.size()};
+      return ::preadv2(file, &piece, 1, at, RWF_NOWAIT);
+    });
+  }  // F1
+  if (moved > 0 && out.data.armed.load(std::memory_order_relaxed) != 0) wake_receiver(connection, fd);
+  return moved;
+}
+
+// By way of a buffer; waits for room, if the descriptor does.
+ssize_t by_buffer(Connection& connection, int fd, int file, off_t at, std::size_t most) {
+  char buffer[kLargestChunk];
+  const ssize_t got = ::pread(file, buffer, std::min(most, sizeof buffer), at);
+  if (got <= 0) return got;
+  const iovec piece{buffer, static_cast<std::size_t>(got)};
+  return stream_send(connection, fd, &piece, 1, 0);
+}
+
+}  // namespace
+
+ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset, std::size_t count) {
+  off_t at = offset != nullptr ? *offset : ::lseek(file, 0, SEEK_CUR);
+  if (at < 0) return -1;
+  count = std::min(count, kMostAtOnce);
+  std::size_t total = 0;
+  const int kept = errno;
+  for (int in_a_row = kStraightInARow; total < count;) {
+    ssize_t moved = in_a_row < kStraightInARow ? straight(connection, fd, file, at, count - total) : 0;
+    ++in_a_row;
+    if (moved <= 0) {
+      moved = by_buffer(connection, fd, file, at, count - total);
+      in_a_row = 0;
+    }
+    if (moved < 0 && total == 0) return -1;
+    if (moved <= 0) break;
+    at += moved;
+    total += static_cast<std::size_t>(moved);
+  }
+  errno = kept;
+  // The file's position moves by what was really sent.
+  if (offset != nullptr)
+    *offset = at;
+  else
+    ::lseek(file, at, SEEK_SET);
+  return static_cast<ssize_t>(total);
+}
+
+}  // namespace viaduct::sockets
