@@ -54,13 +54,13 @@ class LiveHardware {
     Events found = 0;
     if ((cpu.mine & bit(Event::mailbox)) != 0 && mailbox_written()) {
       found |= bit(Event::mailbox);
-      if (prompt_ && !hurried_) {
+      if (prompt_ && !cpu.hurried) {
         cpu.raised |= found;
-        hurried_ = may_go_back_ = true;
+        cpu.hurried = cpu.may_go_back = true;
         return;
       }
     }
-    hurried_ = may_go_back_ = false;
+    cpu.hurried = cpu.may_go_back = false;
     if ((cpu.mine & bit(Event::dma_read_complete)) != 0 && look_at_read_channel(cpu))
       found |= bit(Event::dma_read_complete);
     if ((cpu.mine & bit(Event::dma_write_complete)) != 0 && write_.has_completions())
@@ -83,8 +83,8 @@ class LiveHardware {
   void end_event(Processor& cpu, Event event, unsigned items) {
     if (event == Event::send_data_ready) flush(cpu);
     if (event == Event::dma_write_complete) receive_.give_back();
-    if (event == Event::send_descriptors_ready && may_go_back_ && read_.has_completions()) {
-      may_go_back_ = false;
+    if (event == Event::send_descriptors_ready && cpu.may_go_back && read_.has_completions()) {
+      cpu.may_go_back = false;
       cpu.raised |= bit(Event::dma_read_complete);
       cpu.position = static_cast<unsigned>(Event::dma_read_complete);
     }
@@ -194,8 +194,6 @@ class LiveHardware {
   Timer timers_[2];
   // Group mailbox.
   alignas(64) std::uint32_t seen_[kMailboxes] = {};
-  bool hurried_ = false;      // prompt: this round looked at mailboxes only
-  bool may_go_back_ = false;  // prompt: to DMA Read Complete
   // Group read.
   alignas(64) DmaChannel read_;
   TransmitChannel transmit_;

@@ -19,6 +19,8 @@ struct Processor {
   Events raised = 0;             // its event register, as far as it wrote it itself
   unsigned position = 0;         // in the round: events before it have had their turn
   std::uint32_t rounds = 0;      // turns of the dispatch loop
+  bool hurried = false;          // this round looks at mailboxes only (live_hardware.hpp: prompt)
+  bool may_go_back = false;      // in this round, to DMA Read Complete
   std::uint64_t started_ns = 0;  // of the handler that runs, where time is measured
   ProcessorStatistics* statistics = nullptr;
 };
