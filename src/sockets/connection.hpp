@@ -86,7 +86,8 @@ struct Connection {
   std::atomic<std::uint64_t> last_kernel_look{0};
   Spinner receive_spinner{settings().spin_ns};
   Spinner send_spinner{settings().spin_ns};
-  std::uint32_t sends_since_look = 0;
+  std::uint32_t sends_since_clock = 0;
+  std::uint64_t last_look_tick = 0;  // of the coarse clock, when the kernel was last asked whether the peer lives
   std::atomic<std::uint32_t> vain_asks{0};  // the peer says that it has gone, the kernel does not
 
   // Its places in epoll sets; more than fit make it plain.

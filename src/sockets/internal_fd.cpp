@@ -26,12 +26,13 @@ int lowest() {
 
 }  // namespace
 
-int make_internal(int fd) {
+int make_internal(int fd, Need need) {
   const int first = lowest();
   int moved = kernel::libc().fcntl(fd, F_DUPFD_CLOEXEC, first);
   kernel::libc().close(fd);
   // A quarter of all there are is for us: a program that needs the rest must find it.
-  if (moved >= first + std::max(first / 2, 8)) {
+  const int most = std::max(first / 2, 8);
+  if (moved >= first + (need == Need::now ? most : most - most / 8)) {
     kernel::libc().close(moved);
     errno = EMFILE;
     moved = -1;

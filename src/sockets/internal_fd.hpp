@@ -8,8 +8,10 @@ namespace viaduct::sockets {
 
 extern FdMap<char> internal_fds;
 
-// Takes `fd` over: the descriptor is moved up. -1: none left.
-int make_internal(int fd);
+// Takes `fd` over: the descriptor is moved up. -1: none left. What is only kept to be passed on, or shown, leaves some
+// for what is needed now.
+enum class Need { now, some_day };
+int make_internal(int fd, Need need = Need::now);
 inline bool is_internal(int fd) {
   return internal_fds.find(fd) != nullptr;
 }

@@ -211,31 +211,36 @@ void let_it_fill(Connection& connection) {
   while (Clock::steady().now_ns() < until) cpu_relax();
 }
 
-void note_at_once(Connection& connection, std::size_t bytes) {
+// `behind`: the sender is ahead by a line and more, and nobody will let it fill.
+void note_at_once(Connection& connection, std::size_t bytes, bool behind) {
   if (bytes > kTiny) return connection.in_a_row.store(0, std::memory_order_relaxed);
   const std::uint32_t before = connection.in_a_row.load(std::memory_order_relaxed);
   connection.in_a_row.store(before + 1, std::memory_order_relaxed);
-  if (before + 1 >= kStreaming) connection.last_receive_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
+  if (before + 1 >= kStreaming && !behind)
+    connection.last_receive_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
 }
 
 }  // namespace
 
 std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size_t size) {
   Direction& in = connection.incoming();
-  if (in.receiving.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
+  ReceiveState& state = in.receiving;
+  if (state.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
   Receiver ring(connection.memory, connection.in());
-  if (connection.in_a_row.load(std::memory_order_relaxed) >= kStreaming && !ring.has_whole_slot())
-    let_it_fill(connection);
+  const bool behind = ring.has_whole_slot();
+  if (connection.in_a_row.load(std::memory_order_relaxed) >= kStreaming && !behind) let_it_fill(connection);
   std::size_t got;
   {
-    const StreamLock lock(in.receiving.lock, connection.alone());
-    if (in.receiving.stage.load(std::memory_order_relaxed) != kReadRing ||
-        in.path.rung.load(std::memory_order_relaxed) != in.receiving.drained.load(std::memory_order_relaxed))
+    StreamLock lock(state.lock, connection.alone());
+    if (state.stage.load(std::memory_order_relaxed) != kReadRing ||
+        in.path.rung.load(std::memory_order_relaxed) != state.drained.load(std::memory_order_relaxed))
       return 0;
+    const std::uint64_t head = state.head.load(std::memory_order_relaxed);
     got = ring.read_small(bytes, size);
+    if (state.head.load(std::memory_order_relaxed) == head) lock.nothing_changed();
   }  // F2
   wake_senders(connection, fd, ring.senders_to_wake(false));
-  if (got != 0) note_at_once(connection, got);
+  if (got != 0) note_at_once(connection, got, behind);
   return got;
 }
 
@@ -287,7 +292,7 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
     if (got == Got::end) return static_cast<ssize_t>(total);
     if (got == Got::fault) return total != 0 ? static_cast<ssize_t>(total) : -1;
     if (got == Got::bytes && (total >= least || (flags & MSG_PEEK) != 0)) {
-      if (!waited) note_at_once(connection, total);
+      if (!waited) note_at_once(connection, total, false);
       return static_cast<ssize_t>(total);
     }
     if (got == Got::bytes) continue;

@@ -248,7 +248,7 @@ void withdraw(Connection& connection) {
 
 void attach(Connection& connection, int socket, Segment segment, int side) {
   Segment::Parts parts = std::move(segment).release();
-  const int kept = make_internal(parts.fd.release());
+  const int kept = make_internal(parts.fd.release(), Need::some_day);
   connection.memory = {parts.payload.data(), kept};  // without a descriptor it works, but cannot be passed on
   connection.side = side;
   struct stat info {};

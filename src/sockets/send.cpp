@@ -1,8 +1,8 @@
+#include <fcntl.h>
 #include <signal.h>
-#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-#include <fcntl.h>
 #include <cerrno>
 
 #include "sockets/epoll_set.hpp"
@@ -16,7 +16,7 @@ namespace viaduct::sockets {
 
 namespace {
 
-constexpr std::uint32_t kSendsPerLook = 256;  // a peer that was killed takes nothing off the ring and says nothing
+constexpr std::uint32_t kSendsPerClock = 8;
 constexpr std::size_t kMostPieces = 64;
 
 // The rest of the pieces over TCP, as the kernel does it.
@@ -41,10 +41,23 @@ bool peer_cannot_ring(const Connection& connection) {
 
 enum class Route { ring, tcp, tcp_counted };
 
+// A peer that was killed takes nothing off the ring and says nothing: the kernel is asked, at most once in each tick of
+// its coarse clock, which costs a few nanoseconds to read.
+bool time_to_look(Connection& connection) {
+  if (++connection.sends_since_clock % kSendsPerClock != 0) [[likely]]
+    return false;
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const auto tick = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+  if (tick == connection.last_look_tick) return false;
+  connection.last_look_tick = tick;
+  return true;
+}
+
 // Nobody will read the ring any more: what is sent now is the kernel's to judge.
-bool peer_is_gone(Connection& connection, int fd) {
+bool peer_is_gone(Connection& connection, int fd, bool look) {
   if (connection.peer().closed.load(std::memory_order_relaxed) != 0) return true;
-  if (++connection.sends_since_look % kSendsPerLook != 0) [[likely]]
+  if (!time_to_look(connection) && !look) [[likely]]
     return false;
   pollfd entry{fd, POLLRDHUP, 0};
   if (kernel::libc().poll(&entry, 1, 0) <= 0) return false;
@@ -65,10 +78,9 @@ Route choose(Connection& connection, int fd, bool look_closely) {
     return Route::tcp_counted;
   }
   if (mode == kBack) return Route::tcp;
-  if (look_closely) connection.sends_since_look = kSendsPerLook - 1;
   const bool leave = connection.own().finished.load(std::memory_order_relaxed) != 0 ||
                      (connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0 ||
-                     peer_is_gone(connection, fd);
+                     peer_is_gone(connection, fd, look_closely);
   return leave ? Route::tcp : Route::ring;
 }
 
@@ -86,8 +98,9 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
   {
     const StreamLock lock(out.sending.lock, connection.alone());
     if (out.path.mode.load(std::memory_order_relaxed) != kRing) return false;
-    if (++connection.sends_since_look % kSendsPerLook == 0) {
-      --connection.sends_since_look;  // the long way looks
+    if (time_to_look(connection)) {
+      connection.last_look_tick = 0;  // the long way looks
+      connection.sends_since_clock -= 1;
       return false;
     }
     if (!Sender(connection.memory, connection.out()).write_small(bytes, size)) return false;

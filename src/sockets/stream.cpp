@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -80,9 +81,11 @@ bool Sender::commit(std::size_t bytes) {
   const std::size_t want = std::min((bytes + kCommitStep - 1) / kCommitStep * kCommitStep, kBulkBytes);
   const auto start = static_cast<off_t>(bulk_ - memory_.base + static_cast<std::ptrdiff_t>(kSegmentPayloadOffset));
   // By system call: this may run in any program at any time, and is not a cancellation point.
-  if (memory_.fd >= 0 &&
-      ::syscall(SYS_fallocate, memory_.fd, 0, start + static_cast<off_t>(have), static_cast<off_t>(want - have)) != 0)
-    return false;
+  const bool got = memory_.fd >= 0 ? ::syscall(SYS_fallocate, memory_.fd, 0, start + static_cast<off_t>(have),
+                                               static_cast<off_t>(want - have)) == 0
+                                   : ::madvise(bulk_ + have, want - have, MADV_POPULATE_WRITE) == 0 ||
+                                         errno == EINVAL;  // not before Linux 5.14
+  if (!got) return false;
   committed.store(want, std::memory_order_relaxed);
   return true;
 }

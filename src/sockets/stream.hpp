@@ -203,11 +203,15 @@ class StreamLock {
       contend();
   }
   ~StreamLock() {
-    if (alone_)
+    if (quiet_)
+      alone_ ? void() : word_.store(0, std::memory_order_release);
+    else if (alone_)
       std::atomic_thread_fence(std::memory_order_seq_cst);
     else
       word_.exchange(0, std::memory_order_seq_cst);
   }
+  // Nothing was published or given back: no fence is needed.
+  void nothing_changed() { quiet_ = true; }
   StreamLock(const StreamLock&) = delete;
   StreamLock& operator=(const StreamLock&) = delete;
 
@@ -215,6 +219,7 @@ class StreamLock {
   void contend();
   std::atomic<std::uint32_t>& word_;
   bool alone_;
+  bool quiet_ = false;
 };
 
 }  // namespace viaduct::sockets
