@@ -140,9 +140,13 @@ class [[gnu::visibility("default")]] Host {
  public:
   virtual ~Host() = default;
 
-  // Memory from which packets may be sent; it must stay until the adapter is gone. The address of its first byte, or
-  // nothing when there are too many regions.
+  // Memory from which packets may be sent; it must stay until it is unregistered or the adapter is gone. The address of
+  // its first byte, or nothing when there are too many regions (64, two of them the driver's).
   virtual std::optional<std::uint64_t> register_memory(void* memory, std::size_t size) = 0;
+  // By the sending thread, with the address that registering gave. From then on the adapter does not touch the memory,
+  // and a packet that names it is dropped and counted. False: nothing was changed, since a packet sent from it may not
+  // have been taken yet (try again when reclaim() has given its cookie back), or there is no such memory.
+  virtual bool unregister_memory(std::uint64_t address) = 0;
 
   // Queues a packet; false: the ring is full. The memory must stay untouched until reclaim() gives the cookie back.
   virtual bool send(std::span<const Fragment> fragments, std::uint64_t cookie) = 0;

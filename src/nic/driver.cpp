@@ -1,5 +1,7 @@
 #include "nic/driver.hpp"
 
+#include <algorithm>
+
 #include "base/config.hpp"
 #include "base/spin.hpp"
 
@@ -78,6 +80,16 @@ void Driver::fill_rings() {
 
 std::optional<std::uint64_t> Driver::register_memory(void* memory, std::size_t size) {
   return memory_.add(memory, size);
+}
+
+// What the adapter has consumed it has copied; it looks only at what lies between consumer and producer.
+bool Driver::unregister_memory(std::uint64_t address) {
+  const std::uint64_t region = HostMemory::region_of(address);
+  if (region == HostMemory::region_of(rings_at_) || region == HostMemory::region_of(send_buffers_at_)) return false;
+  const std::uint32_t in_flight = std::min(send_producer_ - send_consumer(), kSendRing);
+  for (std::uint32_t i = 1; i <= in_flight; ++i)
+    if (HostMemory::region_of(rings_->send[(send_producer_ - i) % kSendRing].address) == region) return false;
+  return memory_.remove(address);
 }
 
 bool Driver::wait(unsigned queue, std::uint64_t timeout_ns) {

@@ -36,6 +36,7 @@ class Driver final : public Host {
   HostRings& host_rings() { return *rings_; }  // for tests that play a bad driver
 
   std::optional<std::uint64_t> register_memory(void* memory, std::size_t size) override;
+  bool unregister_memory(std::uint64_t address) override;
   bool send(std::span<const Fragment> fragments, std::uint64_t cookie) override;
   bool send_copy(std::span<const std::byte> frame) override;
   void ring() override;
