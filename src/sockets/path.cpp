@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/peer_socket.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 
@@ -17,9 +19,9 @@ namespace {
 
 constexpr char kDoorbell = '!';
 
-// Under the sending lock.
-void leave_ring(Connection& connection, int fd) {
-  Path& path = connection.outgoing().path;
+// Under the sending lock of the direction; `fd`: the end that sends in it.
+void leave_ring(Direction& direction, int fd) {
+  Path& path = direction.path;
   std::uint64_t written = 0;
   (void)tcp_written(fd, written);
   if (path.mode.load() == kTcp) path.ring_from.store(written);
@@ -93,17 +95,16 @@ void hand_back_sending(Connection& connection, int fd, Why why) {
   if (mode == kBack) return;
   // A peer that sleeps until it may send on cannot be woken afterwards.
   if (mode == kRing && (connection.incoming().room.armed.exchange(0) & kInPoll) != 0) ring_once(connection, fd);
-  leave_ring(connection, fd);
+  leave_ring(connection.outgoing(), fd);
   connection.set_why(why);
   restore_options(connection, fd);
 }
 
-void serve_take_back(Connection& connection, int fd) {
-  if (connection.outgoing().path.mode.load() == kBack) return;
-  const bool used = connection.outgoing().path.mode.load() == kRing;
-  leave_ring(connection, fd);
-  connection.set_why(Why::handed_back);
-  Receiver unread(connection.memory, connection.out());
+void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd) {
+  Direction& ring = memory.direction(direction);
+  const bool used = ring.path.mode.load() == kRing;
+  leave_ring(ring, fd);
+  Receiver unread(memory, direction);
   char buffer[4096];
   // No more than the ring can hold: a peer that writes into its own end keeps nobody here.
   std::size_t most = used ? kBulkBytes + kRingBytes : 0;
@@ -114,8 +115,27 @@ void serve_take_back(Connection& connection, int fd) {
     if (size == 0) break;
     alive = send_all(fd, buffer, size);
   }
+}
+
+void serve_take_back(Connection& connection, int fd) {
+  if (connection.outgoing().path.mode.load() == kBack) return;
+  send_unread_over_tcp(connection.memory, connection.out(), fd);
+  connection.set_why(Why::handed_back);
   restore_options(connection, fd);
 }
+
+namespace {
+
+// It does not look at the connection, for whatever reason: with a descriptor of its socket we can do what it would.
+void serve_in_place_of_peer(Connection& connection, int fd) {
+  const Fd theirs = borrow_peer_socket(connection.peer().pid.load(), fd);
+  if (!theirs) return;
+  Direction& in = connection.incoming();
+  const StreamLock lock(in.sending.lock);
+  if (in.path.mode.load() != kBack) send_unread_over_tcp(connection.memory, connection.in(), theirs.get());
+}
+
+}  // namespace
 
 bool begin_hand_back(Connection& connection, int fd, Why why) {
   Direction& in = connection.incoming();
@@ -137,10 +157,15 @@ bool begin_hand_back(Connection& connection, int fd, Why why) {
 }
 
 void finish_hand_back(Connection& connection, int fd, int patience_ms) {
+  constexpr std::uint64_t kOwnChanceNs = 3'000'000;  // for a peer that is awake, or was just woken
   Direction& in = connection.incoming();
-  const Deadline deadline = Deadline::after_ns(Clock::steady(), static_cast<std::uint64_t>(patience_ms) * 1'000'000);
+  const std::uint64_t start = Clock::steady().now_ns();
+  const Deadline deadline = Deadline::at_ns(start + static_cast<std::uint64_t>(patience_ms) * 1'000'000);
+  bool helped = false;
   while (in.path.mode.load(std::memory_order_acquire) != kBack) {  // A3, pairs with R3 in leave_ring()
-    if (deadline.expired(Clock::steady().now_ns())) break;
+    const std::uint64_t now = Clock::steady().now_ns();
+    if (deadline.expired(now)) break;
+    if (now - start > kOwnChanceNs && !std::exchange(helped, true)) serve_in_place_of_peer(connection, fd);
     pollfd entry{fd, POLLRDHUP, 0};
     if (kernel::libc().poll(&entry, 1, 1) > 0) break;  // the peer has gone: there will be no answer
   }

@@ -11,7 +11,9 @@ bool switch_to_ring(Connection& connection, int fd);
 // Sending goes over TCP from now on and for good; the receiver takes what the ring holds first.
 void hand_back_sending(Connection& connection, int fd, Why why);
 
-// Under the sending lock: the peer wants what it has not read from the ring over TCP.
+// Under the sending lock of that direction: what its receiver has not read goes over TCP, from the socket `fd`.
+void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd);
+// The same for this end's own direction, because the peer wants it so.
 void serve_take_back(Connection& connection, int fd);
 
 // Both directions, unread bytes included, so that the socket may be used by somebody who knows nothing of rings. True:

@@ -247,6 +247,22 @@ CASE(process, exec_static, "exec of a static program") {
   talk(run, link);
 }
 
+CASE(process, exec_static_alone, "exec of a static program, bytes unread, while the peer is busy elsewhere") {
+  if (static_program == nullptr) return skip();
+  Link link = run.warm();
+  run.peer_sends(link, 23);
+  const std::string fd = number(link.fd);
+  const int child = spawn_child(
+      [](void* argument) {
+        ::execl(static_program, static_program, static_cast<const char*>(argument), "23", nullptr);
+        ::_exit(9);
+      },
+      const_cast<char*>(fd.c_str()));
+  note_exit("child", child);
+  run.peer_says("peer receives", Order::receive_once, link, 23, MSG_WAITALL);
+  talk(run, link);
+}
+
 CASE(process, exec_fails, "an exec that fails leaves everything as it was") {
   Link link = run.warm();
   run.peer_sends(link, 10);
