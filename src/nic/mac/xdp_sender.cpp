@@ -8,31 +8,30 @@
 
 namespace viaduct::nic {
 
-XdpSender::XdpSender(Fd socket, XdpRings rings, std::uint32_t chunk)
-    : socket_(std::move(socket)), rings_(std::move(rings)), chunk_(chunk) {
+XdpSender::XdpSender(Fd socket, XdpRings rings) : socket_(std::move(socket)), rings_(std::move(rings)) {
   // The same chunk again while it is free: it is in the cache.
   while (free_count_ < kChunks) {
-    free_[free_count_] = std::uint64_t{kChunks - 1 - free_count_} * chunk_;
+    free_[free_count_] = std::uint64_t{kChunks - 1 - free_count_} * kChunk;
     ++free_count_;
   }
 }
 
 Result<XdpSender> XdpSender::open(const Interface& interface, std::uint32_t max_frame) {
-  if (max_frame > kMostFrame) return Error(EMSGSIZE, "frames do not fit one chunk");
-  const std::uint32_t chunk = max_frame <= 2048 ? 2048 : 4096;
+  if (max_frame > kChunk) return Error(EMSGSIZE, "frames do not fit one chunk");
   Fd socket(::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
   if (!socket) return Error::from_errno("open an AF_XDP socket");
-  const int buffer = static_cast<int>(kChunks * chunk);  // the kernel doubles it, which covers its own part
+  // The kernel doubles it; a frame of its own takes a page and a little more.
+  const int buffer = static_cast<int>(kChunks * (kChunk + 512));
   if (::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer) != 0)
     return Error::from_errno("set a send buffer");
-  VIADUCT_TRY(XdpRings rings, XdpRings::make_for_sending(socket.get(), chunk, kChunks));
+  VIADUCT_TRY(XdpRings rings, XdpRings::make_for_sending(socket.get(), kChunk, kChunks));
   sockaddr_xdp address{};
   address.sxdp_family = AF_XDP;
   address.sxdp_ifindex = static_cast<std::uint32_t>(interface.index);
   address.sxdp_flags = XDP_COPY;
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return Error::from_errno("bind an AF_XDP socket to " + interface.name);
-  return XdpSender(std::move(socket), std::move(rings), chunk);
+  return XdpSender(std::move(socket), std::move(rings));
 }
 
 std::size_t XdpSender::send(std::span<const Frame> frames, bool& broken) {
@@ -43,8 +42,7 @@ std::size_t XdpSender::send(std::span<const Frame> frames, bool& broken) {
     std::memcpy(rings_.chunks.get() + chunk, frame.data, frame.length);
     rings_.transmit.put({chunk, frame.length, 0});
   }
-  if (count == 0) return 0;
-  rings_.transmit.publish();
+  if (count != 0) rings_.transmit.publish();
   if (kick()) return count;
   broken = true;
   return count - std::min<std::size_t>(count, kChunks - rings_.transmit.space());
@@ -64,7 +62,7 @@ bool XdpSender::kick() {
 void XdpSender::reap() {
   const std::uint32_t done = std::min(rings_.completion.available(), kChunks - free_count_);
   if (done == 0) return;
-  for (std::uint32_t i = 0; i < done; ++i) free_[free_count_ + i] = rings_.completion.peek(i) / chunk_ * chunk_;
+  for (std::uint32_t i = 0; i < done; ++i) free_[free_count_ + i] = rings_.completion.peek(i) / kChunk * kChunk;
   free_count_ += done;
   rings_.completion.consume(done);
 }

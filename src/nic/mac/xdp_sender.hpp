@@ -21,7 +21,7 @@ namespace viaduct::nic {
 class XdpSender {
  public:
   static constexpr std::uint32_t kChunks = 64;
-  static constexpr std::uint32_t kMostFrame = 4096;
+  static constexpr std::uint32_t kChunk = 2048;  // the longest frame
 
   static Result<XdpSender> open(const Interface& interface, std::uint32_t max_frame);
 
@@ -30,13 +30,12 @@ class XdpSender {
   std::size_t send(std::span<const Frame> frames, bool& broken);
 
  private:
-  XdpSender(Fd socket, XdpRings rings, std::uint32_t chunk);
+  XdpSender(Fd socket, XdpRings rings);
   void reap();
   bool kick();
 
   Fd socket_;
   XdpRings rings_;
-  std::uint32_t chunk_;
   std::array<std::uint64_t, kChunks> free_{};  // chunks that no frame is in
   std::uint32_t free_count_ = 0;
 };
