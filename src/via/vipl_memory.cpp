@@ -1,6 +1,9 @@
 #include "via/vipl_memory.hpp"
 
+#include <fcntl.h>
 #include <viaduct/regions.hpp>
+
+#include <cerrno>
 
 #include "base/log.hpp"
 #include "via/vipl_nic.hpp"
@@ -62,7 +65,7 @@ std::uint32_t Registrations::take_place() {
 
 VIP_MEM_HANDLE Registrations::add(const void* address, std::size_t length, std::uint64_t tag, std::uint64_t enables) {
   copy::RegionPlace region;
-  const bool owned = enables != 0 && copy::region_of(address, length, region);
+  const bool owned = copy::region_of(address, length, region);
   const std::lock_guard lock(mutex_);
   const std::uint32_t place = take_place();
   if (place == kNoPlace) return 0;
@@ -103,6 +106,14 @@ bool Registrations::set_access(VIP_MEM_HANDLE handle, const void* address, std::
   view_.entry(handle & (kMostRegions - 1)).access.store(access_of(tag, enables), std::memory_order_release);
   version_.fetch_add(1, std::memory_order_acq_rel);
   return true;
+}
+
+bool Registrations::reserve_posted(std::uint32_t slot) {
+  const auto from = static_cast<off_t>(kSegmentPayloadOffset + kPostedOffset + slot * kPostedBytes);
+  int result;
+  do result = ::fallocate(segment_.fd(), 0, from, kPostedBytes);
+  while (result != 0 && errno == EINTR);
+  return result == 0;
 }
 
 bool Registrations::tag_in_use(std::uint64_t tag) const {

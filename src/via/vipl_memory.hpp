@@ -29,6 +29,9 @@ class Registrations {
   bool remove(VIP_MEM_HANDLE handle, const void* address);
   bool set_access(VIP_MEM_HANDLE handle, const void* address, std::uint64_t tag, std::uint64_t enables);
 
+  // Memory for the page of posted receives of a VI. False: there is none.
+  bool reserve_posted(std::uint32_t slot);
+
   bool tag_in_use(std::uint64_t tag) const;
 
   // Moves whenever something that was allowed may no longer be: what was checked under another version is checked

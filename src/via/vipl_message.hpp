@@ -24,7 +24,8 @@ enum MessageKind : std::uint32_t {
   kHelp = 12,       // HelpHeader: the sender is to write this part itself; answered by kHelped
   kHelped = 13,     // HelpedHeader
   kTaken = 14,      // nothing: the oldest send by reference is in the receiver's memory
-  kDeclined = 15    // nothing: the sender's memory cannot be reached; send the bytes
+  kDeclined = 15,   // nothing: the sender's memory cannot be reached; send the bytes
+  kDirect = 16      // DirectHeader: a send whose bytes the sender has put into the receive descriptor
 };
 constexpr std::uint32_t kKindMask = 0xff;
 constexpr std::uint32_t kWithImmediate = 0x100;
@@ -91,6 +92,14 @@ struct HelpedHeader {
   std::uint32_t done;  // 0: the receiver has to do it
   std::uint32_t unused;
 };
+
+struct DirectHeader {
+  std::uint32_t number;  // of the receive descriptor, since they connected
+  std::uint32_t length;
+  std::uint32_t immediate;
+  std::uint32_t unused;
+};
+static_assert(sizeof(DirectHeader) == 16);
 
 constexpr std::uint32_t kMostReadsUnderWay = 64;  // per VI, by message: whoever asks for more is broken
 

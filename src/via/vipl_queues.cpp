@@ -91,9 +91,10 @@ VIP_RETURN Vi::post(bool receive, VIP_DESCRIPTOR* descriptor, VIP_MEM_HANDLE mem
   const bool useless = state_ == VIP_STATE_ERROR || (!receive && state_ != VIP_STATE_CONNECTED);
   if (useless) [[unlikely]]
     flush(receive, effects);
-  else if (receive)
+  else if (receive) {
     complete(true, effects);
-  else
+    if (state_ == VIP_STATE_CONNECTED) show_receives();
+  } else
     (void)run_sends(effects);
   return VIP_SUCCESS;
 }

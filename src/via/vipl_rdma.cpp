@@ -53,10 +53,10 @@ void Vi::rdma_failed(WorkItem& item, Effects& effects) {
 
 Vi::Pushed Vi::rdma(WorkItem& item, Effects& effects) {
   const bool write = item.operation() == VIP_CONTROL_OP_RDMAWRITE;
-  if (item.rdma_moved) return push_rdma_done(item);
+  if (item.moved) return push_rdma_done(item);
   if (out_.begun) return write ? push_write(item) : push_read(item);
   if (item.length == 0) {
-    item.rdma_moved = true;
+    item.moved = true;
     return push_rdma_done(item);
   }
   RemoteNic::Moved moved;
@@ -73,7 +73,7 @@ Vi::Pushed Vi::rdma(WorkItem& item, Effects& effects) {
   }
   switch (moved) {
     case RemoteNic::Moved::all:
-      item.rdma_moved = true;
+      item.moved = true;
       return push_rdma_done(item);
     case RemoteNic::Moved::no_way: {
       static Counter by_message = counter("via.rdma_by_message");

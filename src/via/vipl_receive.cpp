@@ -78,9 +78,11 @@ bool Vi::start_message(const via::Fragment& fragment, Effects& effects) {
   const std::uint32_t word = fragment.immediate;
   if ((word & ~(kKindMask | kWithImmediate)) != 0) return false;
   std::size_t header = 0;
-  const bool consumes = kind_of(word) <= kWrite || kind_of(word) == kReference;
+  const bool consumes = kind_of(word) <= kWrite || kind_of(word) == kReference || kind_of(word) == kDirect;
   if (taking_.waiting && consumes) return false;  // behind one that is not complete
   switch (kind_of(word)) {
+    case kDirect:
+      return take_direct(fragment, effects);
     case kReference:
       return take_reference(fragment, effects);
     case kHelp:
@@ -291,7 +293,10 @@ void Vi::finish_receive(std::uint32_t operation, std::uint32_t word, std::uint32
     operation |= VIP_STATUS_IMMEDIATE;
   }
   finish(item, operation);
+  posted_.took_one();
   complete(true, effects);
+  if (receive_.has_waiting()) [[unlikely]]
+    show_receives();
 }
 
 // A message that fits a cache line and the first segment, which most do.

@@ -53,6 +53,7 @@ Vi::Pushed Vi::push_reference(WorkItem& item) {
   item.by_reference = true;
   refer_.asking = true;
   ++refer_.lent;
+  ++receives_taken_;
   static Counter count = counter("via.sends_by_reference");
   count.add();
   return Pushed::all;
@@ -135,6 +136,7 @@ bool Vi::take_declined(const via::Fragment& fragment) {
   item->by_reference = false;
   refer_.asking = false;
   --refer_.lent;
+  --receives_taken_;
   refer_.declined = true;
   send_.not_started();
   return true;

@@ -62,24 +62,32 @@ RemoteNic::Moved RemoteNic::look_at_token() const {
   return refused(errno) ? Moved::no_way : Moved::gone;
 }
 
+RemoteNic::Moved RemoteNic::move_mapped(Direction direction, const Registration& registration, std::uint64_t address,
+                                        std::span<const iovec> pieces, std::size_t length) {
+  const auto segment = registration.region_id != 0 ? map(registration) : nullptr;
+  if (segment == nullptr) return Moved::no_way;
+  const std::span<std::byte> payload = segment->payload();
+  const std::uint64_t offset = registration.region_offset + (address - registration.base);
+  if (offset > payload.size() || length > payload.size() - offset) return Moved::fault;
+  static Counter mapped = counter("via.rdma_mapped");
+  mapped.add();
+  std::byte* there = payload.data() + offset;
+  for (const iovec& piece : pieces) {
+    const std::size_t part = std::min(piece.iov_len, length);
+    length -= part;
+    if (direction == Direction::write)
+      copy_through_ring(there, piece.iov_base, part);
+    else
+      copy_through_ring(piece.iov_base, there, part);
+    there += part;
+  }
+  return Moved::all;
+}
+
 RemoteNic::Moved RemoteNic::move(Direction direction, const Registration& registration, std::uint64_t address,
                                  std::span<const iovec> pieces, std::size_t length) {
-  if (const auto segment = registration.region_id != 0 ? map(registration) : nullptr) {
-    const std::span<std::byte> payload = segment->payload();
-    const std::uint64_t offset = registration.region_offset + (address - registration.base);
-    if (offset > payload.size() || length > payload.size() - offset) return Moved::fault;
-    static Counter mapped = counter("via.rdma_mapped");
-    mapped.add();
-    std::byte* there = payload.data() + offset;
-    for (const iovec& piece : pieces) {
-      if (direction == Direction::write)
-        copy_through_ring(there, piece.iov_base, piece.iov_len);
-      else
-        copy_through_ring(piece.iov_base, there, piece.iov_len);
-      there += piece.iov_len;
-    }
-    return Moved::all;
-  }
+  if (const Moved moved = move_mapped(direction, registration, address, pieces, length); moved != Moved::no_way)
+    return moved;
   if (!reaches_by_cma()) return Moved::no_way;
   return move_by_cma(direction, address, pieces, length);
 }

@@ -59,6 +59,9 @@ class RemoteNic {
   // Moves bytes between the local pieces and `address`, which lies in the registration.
   Moved move(Direction direction, const Registration& registration, std::uint64_t address,
              std::span<const iovec> pieces, std::size_t length);
+  // The same where the memory can be mapped, and no_way elsewhere.
+  Moved move_mapped(Direction direction, const Registration& registration, std::uint64_t address,
+                    std::span<const iovec> pieces, std::size_t length);
 
  private:
   struct Mapped {

@@ -82,6 +82,7 @@ Vi::Pushed Vi::push_between_messages() {
 
 // Of a message that the peer acknowledges where the level says so: done, or to be done when it does.
 void Vi::sent(WorkItem& item) {
+  if (!item.is_rdma() || (item.control & VIP_CONTROL_IMMEDIATE) != 0) ++receives_taken_;
   if (acknowledged())
     item.sequence = ++messages_sent_;
   else
@@ -119,7 +120,12 @@ bool Vi::push_plain_send(const WorkItem& item) {
 
 Vi::Pushed Vi::push_item(WorkItem& item, Effects& effects) {
   if (item.is_rdma()) return rdma(item, effects);
-  if (!out_.begun && goes_by_reference(item)) return push_reference(item);
+  if (!out_.begun && item.length >= kLeastDirect && reliable()) {
+    const bool long_one = goes_by_reference(item);
+    if (item.length <= kMostDirect || !long_one) item.moved = item.moved || place_directly(item);
+    if (item.moved) return push_direct(item);
+    if (long_one) return push_reference(item);
+  }
   const Pushed pushed = push_send(item);
   if (pushed == Pushed::all) sent(item);
   return pushed;

@@ -3,12 +3,14 @@
 //   line 0     TableHeader
 //   then       kMostVis words, by the VI's slot
 //   then       kMostRegions entries of 64 bytes, by the handle's low half
+//   then       a page for each VI, by its slot: receive descriptors that the peer may write to, in a ring
 //
 // Only the owner writes: the segment is sealed so that nobody else can map it for writing. A peer that wants to write
 // or read remote memory looks here first and touches nothing that is not allowed.
 //
 // Ordering edges:
 //   R1  the owner's release store of an entry's handle publishes the entry; pairs with A1 in find().
+//   R2  the owner's release store of a posted receive's stamp publishes it; pairs with A2 in place_directly().
 //   S1  initiator: activity odd, full fence, look at the entry, copy, activity even.
 //   S2  owner: handle 0, full fence, look at every peer's activity. One of the two sees the other: once
 //       VipDeregisterMem has returned nobody copies. The same with `connection` even, before what was posted on a
@@ -24,8 +26,9 @@
 
 namespace viaduct::vipl {
 
-constexpr std::uint64_t kTableLayout =
-    layout_hash("vipl table 2: header 64, vi words {activity, wants_room, connection, unused: u32}, entries 64");
+constexpr std::uint64_t kTableLayout = layout_hash(
+    "vipl table 3: header 64, vi words {activity, wants_room, connection, shows_posted: u32}, entries 64, "
+    "posted {stamp u64, address u64, handle u32, length u32, unused u64} 128 per vi");
 constexpr std::uint32_t kMostVis = 16384;
 constexpr std::uint32_t kMostRegions = 65536;
 
@@ -41,7 +44,7 @@ struct ViWords {
   std::atomic<std::uint32_t> activity;    // odd while this VI copies from or to the peer's memory
   std::atomic<std::uint32_t> wants_room;  // the owner sleeps with messages that did not fit: tell it when there is room
   std::atomic<std::uint32_t> connection;  // odd: its number, while the peer may touch what is posted; even: it may not
-  std::uint32_t unused;
+  std::atomic<std::uint32_t> shows_posted;  // 1: its page of posted receives is there
 };
 static_assert(sizeof(ViWords) == 16);
 
@@ -58,9 +61,28 @@ struct RegistrationEntry {
 };
 static_assert(sizeof(RegistrationEntry) == kCacheLine);
 
+struct PostedReceive {
+  std::atomic<std::uint64_t> stamp;  // posted_stamp(); 0: none that could be written to
+  std::atomic<std::uint64_t> address;
+  std::atomic<std::uint32_t> handle;
+  std::atomic<std::uint32_t> length;
+  std::uint64_t unused;
+};
+static_assert(sizeof(PostedReceive) == 32);
+
+constexpr std::uint32_t kPostedPerVi = 128;
+constexpr std::size_t kPostedBytes = kPostedPerVi * sizeof(PostedReceive);
+static_assert(kPostedBytes == 4096, "pages: each is reserved when its VI needs it");
+
+// Which receive of which connection: the ring is not cleared in between.
+constexpr std::uint64_t posted_stamp(std::uint32_t connection, std::uint64_t number) {
+  return std::uint64_t{connection} << 32 | static_cast<std::uint32_t>(number);
+}
+
 constexpr std::size_t kViWordsOffset = sizeof(TableHeader);
 constexpr std::size_t kEntriesOffset = kViWordsOffset + kMostVis * sizeof(ViWords);
-constexpr std::size_t kTableBytes = kEntriesOffset + kMostRegions * sizeof(RegistrationEntry);
+constexpr std::size_t kPostedOffset = (kEntriesOffset + kMostRegions * sizeof(RegistrationEntry) + 4095) / 4096 * 4096;
+constexpr std::size_t kTableBytes = kPostedOffset + kMostVis * kPostedBytes;
 
 // A private copy of an entry.
 struct Registration {
@@ -87,6 +109,11 @@ class TableView {
   ViWords& vi(std::uint32_t slot) const { return reinterpret_cast<ViWords*>(payload_ + kViWordsOffset)[slot]; }
   RegistrationEntry& entry(std::uint32_t index) const {
     return reinterpret_cast<RegistrationEntry*>(payload_ + kEntriesOffset)[index];
+  }
+
+  PostedReceive& posted(std::uint32_t slot, std::uint64_t number) const {
+    auto* const ring = reinterpret_cast<PostedReceive*>(payload_ + kPostedOffset + slot * kPostedBytes);
+    return ring[number % kPostedPerVi];
   }
 
   // What a handle stands for right now; false: nothing.

@@ -38,10 +38,14 @@ void Vi::connected(std::unique_ptr<via::Channel> channel, std::shared_ptr<Remote
   in_ = {};
   refer_ = {};
   taking_ = {};
+  posted_ = {.has_place = posted_.has_place};
+  receives_taken_ = 0;
   messages_sent_ = messages_acknowledged_ = messages_placed_ = placed_told_ = 0;
   reads_under_way_ = 0;
   replies_.clear();
   state_ = VIP_STATE_CONNECTED;
+  receive_.start_again();
+  show_receives();
 }
 
 // A peer that dies while it copies leaves its word odd: its socket tells.

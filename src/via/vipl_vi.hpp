@@ -2,8 +2,8 @@
 //
 // The thread that calls in does the work: it sends what is waiting, as far as there is room, and receives what has come
 // into the descriptors posted for it. Files: vipl_vi.cpp (creating, states), vipl_queues.cpp (posting and taking back),
-// vipl_send.cpp (out), vipl_receive.cpp (in), vipl_reference.cpp (messages too long for the ring), vipl_rdma.cpp
-// (remote memory), vipl_connect.cpp (connecting).
+// vipl_send.cpp (out), vipl_receive.cpp (in), vipl_direct.cpp (into memory that can be mapped), vipl_reference.cpp
+// (messages too long for the ring), vipl_rdma.cpp (remote memory), vipl_connect.cpp (connecting).
 //
 // Locks: `lock` guards everything here but receiving from a channel that is in the adapter's ready queue (`attended`),
 // which needs the adapter's leadership as well. Leadership is taken first, or tried.
@@ -112,7 +112,9 @@ class Vi {
   void finish(WorkItem& item, std::uint32_t status);
   void complete(bool receive, Effects& effects);
   void flush(bool receive, Effects& effects);
-  bool lends_memory() const { return state_ == VIP_STATE_CONNECTED && (taking_.waiting || refer_.lent != 0); }
+  bool lends_memory() const {
+    return state_ == VIP_STATE_CONNECTED && (taking_.waiting || posted_.lent || refer_.lent != 0);
+  }
   void end_copies();
   // Within an Activity: what the peer has posted may still be touched.
   bool peer_is_there() const {
@@ -160,6 +162,15 @@ class Vi {
   void place_write(std::span<const std::byte> bytes, Effects& effects);
   void place_reply(std::span<const std::byte> bytes, Effects& effects);
   WorkItem* oldest_read();
+
+  // vipl_direct.cpp
+  static constexpr std::uint32_t kLeastDirect = 8u << 10;   // shorter ones are as fast through the ring
+  static constexpr std::uint32_t kMostDirect = 512u << 10;  // longer ones are faster in two halves
+  void show_receives();
+  void show(const WorkItem& item, std::uint64_t number);
+  bool take_direct(const via::Fragment& fragment, Effects& effects);
+  bool place_directly(const WorkItem& item);
+  Pushed push_direct(WorkItem& item);
 
   // vipl_reference.cpp
   bool goes_by_reference(const WorkItem& item) const;
@@ -249,6 +260,20 @@ class Vi {
     std::uint64_t address = 0;
     std::uint32_t theirs_from = 0;
   } taking_;
+
+  // Receive descriptors of this connection, without those that had a fault of their own.
+  struct {
+    std::uint64_t shown = 0;  // that the peer may know of
+    std::uint64_t used = 0;   // by messages
+    bool has_place = false;   // in the table, from the first that can be mapped
+    bool lent = false;        // one was shown
+
+    void took_one() {
+      ++used;
+      if (shown < used) shown = used;
+    }
+  } posted_;
+  std::uint64_t receives_taken_ = 0;  // of the peer's, by our messages
 
   std::uint32_t send_looks_ = 0;
   std::uint64_t messages_sent_ = 0;  // that the peer acknowledges

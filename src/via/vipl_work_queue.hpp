@@ -4,8 +4,8 @@
 //   -----|--completed---|--under way---|---waiting---|
 //
 // Positions only grow. `next` is used by send queues: what lies between `done` and `next` has been started and waits
-// for an acknowledgement or a reply, or has finished behind one that does. A receive queue starts nothing: its `next`
-// stays.
+// for an acknowledgement or a reply, or has finished behind one that does. In a receive queue it has been shown to the
+// peer, or could not be.
 //
 // Under the VI's lock, except `waiters`.
 #pragma once
@@ -34,7 +34,7 @@ struct WorkItem {
   std::uint16_t segments = 0;  // data segments
   std::uint16_t control = 0;   // as posted: what the program writes there later does not matter
   bool finished = false;
-  bool rdma_moved = false;      // the bytes are in place; the immediate data may not have gone yet
+  bool moved = false;           // the bytes are in place there; the word that says so may not have gone yet
   bool read_under_way = false;  // an RDMA read that waits for its reply
   bool by_reference = false;    // a send whose bytes the peer fetches
 
@@ -88,6 +88,7 @@ class WorkQueue {
   WorkItem& first_open() { return at(done_); }
   WorkItem& first_waiting() { return at(next_); }
   void started() { ++next_; }
+  void start_again() { next_ = done_; }
   WorkItem* last_started() { return next_ > done_ ? &at(next_ - 1) : nullptr; }
   void not_started() { --next_; }  // the one that was started last
   void completed() {

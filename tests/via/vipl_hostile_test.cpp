@@ -106,6 +106,15 @@ TEST_P(ViplHostile, MessagesThatMakeNoSense) {
        [](Stranger& s) {
          s.say(kReference, ReferenceHeader{0, 1, ~0u, 0, 0});
        }},
+      {"placed in another descriptor",
+       [](Stranger& s) {
+         s.say(kDirect, DirectHeader{1, 100, 0, 0});
+       }},
+      {"more placed than a transfer",
+       [](Stranger& s) {
+         s.say(kDirect, DirectHeader{0, ~0u, 0, 0});
+       }},
+      {"half a placement", [](Stranger& s) { s.say(kDirect, std::vector<std::byte>(8)); }},
       {"help for nothing",
        [](Stranger& s) {
          s.say(kHelp, HelpHeader{0, 1, 0, 4096, 0});
@@ -216,6 +225,48 @@ TEST_P(ViplHostile, RandomAnswersToLongSends) {
     stranger_ = std::make_unique<Stranger>(GetParam());
   }
   EXPECT_GT(taken, 0);
+}
+
+// It shows receive descriptors that are none, in memory that is none: what is sent goes some other way, or into what
+// the stranger itself has offered.
+TEST_P(ViplHostile, PostedReceivesThatAreNone) {
+  constexpr std::uint32_t kLength = 32768;
+  Random random(GetParam());
+  const auto owned = static_cast<std::byte*>(adma_alloc(std::size_t{1} << 20));
+  const std::uint64_t direct = counter("via.sends_direct").get();
+  for (int round = 0; round < viaduct::testing::rounds(200); ++round) {
+    Registrations& table = stranger_->table();
+    VIP_MEM_HANDLE offered = 0;
+    const std::size_t offered_bytes = random.chance(0.7) ? std::size_t{1} << 20 : kLength / 2;
+    stranger_->offer(reinterpret_cast<std::uint64_t>(owned), offered_bytes, &offered);
+    RegistrationEntry& entry = table.view().entry(offered & (kMostRegions - 1));
+    if (random.chance(0.2)) entry.region_offset = random();
+    if (random.chance(0.2)) entry.length = random();
+    if (random.chance(0.1)) entry.region_inode = random();
+    if (random.chance(0.1)) entry.region_fd = static_cast<std::uint32_t>(random());
+    if (random.chance(0.1)) entry.region_id = random();
+    ASSERT_TRUE(table.reserve_posted(0));
+    table.view().vi(0).shows_posted = 1;
+    for (std::uint64_t number = 0; number < kPostedPerVi; ++number) {
+      PostedReceive& posted = table.view().posted(0, number);
+      posted.address = random.chance(0.8) ? reinterpret_cast<std::uint64_t>(owned) : random();
+      posted.handle = random.chance(0.8) ? offered : static_cast<std::uint32_t>(random());
+      posted.length = random.chance(0.8) ? kLength : static_cast<std::uint32_t>(random());
+      posted.stamp = random.chance(0.8) ? posted_stamp(stranger_->hello().connection, number) : random();
+    }
+    meet();
+    for (std::size_t i = 0; i < 6; ++i) ASSERT_EQ(program_.post_send(vi_, 5 + i, 0, kLength), VIP_SUCCESS);
+    EXPECT_EQ(program_.state(vi_), VIP_STATE_CONNECTED);
+    EXPECT_EQ(VipDisconnect(vi_), VIP_SUCCESS);
+    VIP_DESCRIPTOR* descriptor = nullptr;
+    for (const auto done : {VipSendDone, VipRecvDone})
+      while (done(vi_, &descriptor) != VIP_NOT_DONE && descriptor != nullptr) continue;
+    EXPECT_EQ(VipDestroyVi(vi_), VIP_SUCCESS);
+    program_.forget(vi_);
+    stranger_ = std::make_unique<Stranger>(GetParam());
+  }
+  EXPECT_EQ(counter("via.sends_direct").get() > direct, GetParam() != VIP_SERVICE_UNRELIABLE);
+  adma_free(owned);
 }
 
 // Anything at all, many times over: this process survives and the adapter goes on.

@@ -213,19 +213,23 @@ std::string in_hex(const std::string& text) {
 
 int rounds_wanted() {
   const char* const said = std::getenv("VIADUCT_KILL_ROUNDS");
-  return said != nullptr ? std::atoi(said) : viaduct::testing::rounds(240);
+  return said != nullptr ? std::atoi(said) : viaduct::testing::rounds(160);
 }
 
-TEST(ViplKill, AtAnyMomentLeavesNothing) {
+class ViplKill : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Memory, ViplKill, ::testing::Bool(),
+                         [](const auto& provider) { return provider.param ? "Provider" : "Ordinary"; });
+
+TEST_P(ViplKill, AtAnyMomentLeavesNothing) {
   using viaduct::testing::open_descriptors;
-  const std::string name = own_name("kill");
+  const std::string name = own_name(GetParam() ? "kill.provider" : "kill");
   const int rounds = rounds_wanted(), warm = std::max(rounds / 4, kKinds);
   (void)counter("via.broken");  // the counters of a process are made once, and stay
   const int descriptors_before = open_descriptors(), mapped_before = mapped();
   Random random(4);
   int connections = 0;
   {
-    Program program(Liver::kData);
+    Program program(Liver::kData, true, GetParam());
     ErrorLog errors;
     errors.listen(program.nic);
     wake_a_sleeper(program);
@@ -246,7 +250,7 @@ TEST(ViplKill, AtAnyMomentLeavesNothing) {
       const std::uint64_t latest = (round % 4 == 0 ? 1500 : 12'000) * (kSanitized ? 8 : 1);  // it lives more slowly
       const auto moment = static_cast<useconds_t>(random.below(latest));
       Child victim([&] {
-        Program own(Liver::kData);
+        Program own(Liver::kData, true, GetParam());
         ErrorLog quiet;
         quiet.listen(own.nic);
         Liver(own, theirs).live([] { return false; });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <viaduct/adma.h>
 #include <viaduct/vipl.h>
 
 #include <atomic>
@@ -86,10 +87,12 @@ class Program {
   static constexpr std::size_t kDescriptorRoom = 4096 + 64;  // each may have all the segments there can be
   static constexpr std::size_t kDescriptors = 64;
 
-  explicit Program(std::size_t data_bytes = std::size_t{1} << 20, bool rdma = true) : bytes_(data_bytes) {
+  // `provider`: its memory is the provider's, which other processes can map.
+  explicit Program(std::size_t data_bytes = std::size_t{1} << 20, bool rdma = true, bool provider = false)
+      : bytes_(data_bytes), provider_(provider) {
     check(VipOpenNic("viaduct", &nic));
     check(VipCreatePtag(nic, &tag));
-    memory_ = static_cast<std::byte*>(std::aligned_alloc(4096, size()));
+    memory_ = static_cast<std::byte*>(provider ? adma_alloc(size()) : std::aligned_alloc(4096, size()));
     std::memset(memory_, 0, size());
     VIP_MEM_ATTRIBUTES attributes{tag, rdma, rdma};
     check(VipRegisterMem(nic, memory_, size(), &attributes, &handle));
@@ -103,7 +106,7 @@ class Program {
     (void)VipDeregisterMem(nic, memory_, handle);
     (void)VipDestroyPtag(nic, tag);
     (void)VipCloseNic(nic);
-    std::free(memory_);
+    provider_ ? adma_free(memory_) : std::free(memory_);
   }
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -217,6 +220,7 @@ class Program {
   }
 
   std::size_t bytes_;
+  bool provider_;
   std::byte* memory_ = nullptr;
   std::vector<VIP_VI_HANDLE> vis_;
   std::vector<VIP_CQ_HANDLE> cqs_;

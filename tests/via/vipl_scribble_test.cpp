@@ -63,6 +63,8 @@ int vandal(const std::string& name, std::uint64_t seed, VIP_RELIABILITY_LEVEL le
     if (random.chance(0.3)) (void)stranger.say(kSend, std::vector<std::byte>(random.below(3000)));
     if (random.chance(0.05)) (void)stranger.say(kReference, ReferenceHeader{address, handle, kLong, 0, 0});
     if (random.chance(0.05)) (void)stranger.say(kHelp, HelpHeader{address, handle, 0, kLong / 2, 0});
+    if (random.chance(0.05))
+      (void)stranger.say(kDirect, DirectHeader{static_cast<std::uint32_t>(random.below(3)), 4000, 0, 0});
     if (random.chance(0.02)) (void)stranger.say(kHelped, HelpedHeader{1, 0});
     if (random.chance(0.02)) (void)stranger.say(kTaken, std::vector<std::byte>());
     std::vector<Mapping> ours = shared_mappings();
@@ -84,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Looking, ViplScribble, ::testing::Values(How::polling, 
                          [](const auto& how) { return how.param == How::polling ? "Polling" : "Cq"; });
 
 TEST_P(ViplScribble, OnlyItsOwnConnectionSuffers) {
-  Program program;
+  Program program(std::size_t{1} << 20, true, GetParam() == How::polling);
   ErrorLog errors;
   errors.listen(program.nic);
   const VIP_CQ_HANDLE cq = GetParam() == How::completion_queue ? program.make_cq(256) : nullptr;

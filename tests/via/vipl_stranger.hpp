@@ -17,6 +17,7 @@ class Stranger {
     hello_.enable_write = hello_.enable_read = 1;
   }
   Hello& hello() { return hello_; }
+  Registrations& table() { return *table_; }
   // By cross-memory attach: others can read and write what it offers.
   void be_reachable() {
     hello_.token = token_;

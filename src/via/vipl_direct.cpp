@@ -1,0 +1,101 @@
+// Direct placement: a sender that can map the memory of the receive descriptor its message will take copies the message
+// there itself, and sends one word. No copy at the other end, and nobody waits for anybody.
+//
+// On a reliable VI every message takes exactly one receive descriptor, in the order of posting. So the receiver shows
+// its descriptors in order (vipl_table.hpp), and the sender, who counts its messages, knows which is its own:
+//
+//   receiver  shows number n: address, handle, length
+//   sender    its n-th message: copies it there, under S1; kDirect
+//   receiver  looks at its own descriptor once more, and completes it
+//
+// A descriptor that is not shown (yet), of several segments, in memory that cannot be mapped or too short: the message
+// goes the other ways, and says there what is wrong.
+#include <cstring>
+
+#include "base/counters.hpp"
+#include "via/vipl_activity.hpp"
+#include "via/vipl_nic.hpp"
+
+namespace viaduct::vipl {
+
+// ---- the receiver
+
+// As many as there is place for; the others when messages have come.
+void Vi::show_receives() {
+  for (; receive_.has_waiting() && posted_.shown - posted_.used < kPostedPerVi; receive_.started()) {
+    const WorkItem& item = receive_.first_waiting();
+    if (!item.finished) show(item, posted_.shown++);  // one with a fault of its own takes no message
+  }
+}
+
+void Vi::show(const WorkItem& item, std::uint64_t number) {
+  const VIP_DATA_SEGMENT* const segment = item.data();
+  const TableView& table = registrations_.view();
+  const bool can_be_mapped =
+      reliable() && item.segments == 1 && item.length >= kLeastDirect &&
+      table.entry(segment->Handle & (kMostRegions - 1)).region_id.load(std::memory_order_relaxed) != 0;
+  if (!posted_.has_place) [[likely]] {
+    if (!can_be_mapped || !registrations_.reserve_posted(slot_)) return;
+    posted_.has_place = true;
+    table.vi(slot_).shows_posted.store(1, std::memory_order_release);
+  }
+  PostedReceive& posted = table.posted(slot_, number);
+  if (!can_be_mapped) return posted.stamp.store(0, std::memory_order_relaxed);
+  posted.address.store(segment->Data.AddressBits, std::memory_order_relaxed);
+  posted.handle.store(segment->Handle, std::memory_order_relaxed);
+  posted.length.store(item.length, std::memory_order_relaxed);
+  const std::uint32_t connection = table.vi(slot_).connection.load(std::memory_order_relaxed);
+  posted.stamp.store(posted_stamp(connection, number), std::memory_order_release);  // R2, pairs with A2
+  posted_.lent = true;
+}
+
+bool Vi::take_direct(const via::Fragment& fragment, Effects& effects) {
+  DirectHeader header;
+  if (!reliable() || !fragment.last || fragment.bytes.size() != sizeof header) return false;
+  std::memcpy(&header, fragment.bytes.data(), sizeof header);
+  if (header.number != static_cast<std::uint32_t>(posted_.used) || header.length > kMostTransfer) return false;
+  if (find_receive(header.length, effects))
+    finish_receive(VIP_STATUS_OP_RECEIVE, fragment.immediate, header.immediate, header.length, effects);
+  ++messages_placed_;
+  if (!acknowledged()) placed_told_ = messages_placed_;
+  return true;
+}
+
+// ---- the sender
+
+// False: the message goes another way.
+bool Vi::place_directly(const WorkItem& item) {
+  const TableView& table = remote_->table();
+  if (table.vi(peer_.slot).shows_posted.load(std::memory_order_acquire) == 0) return false;
+  const PostedReceive& posted = table.posted(peer_.slot, receives_taken_);
+  const std::uint64_t expected = posted_stamp(peer_.connection, receives_taken_);
+  if (posted.stamp.load(std::memory_order_acquire) != expected) return false;
+  const Activity activity(registrations_.view().vi(slot_));
+  // Once more: now it stays as it is, until our message has been received or its owner has waited for us.
+  if (!peer_is_there() || posted.stamp.load(std::memory_order_acquire) != expected) return false;  // A2, pairs with R2
+  const std::uint64_t address = posted.address.load(std::memory_order_relaxed);
+  Registration there;
+  if (item.length > posted.length.load(std::memory_order_relaxed) ||
+      !table.find(posted.handle.load(std::memory_order_relaxed), there) || there.tag != peer_.tag ||
+      !there.covers(address, item.length))
+    return false;
+  __builtin_prefetch(&table.posted(peer_.slot, receives_taken_ + 1));  // comes from the other processor as we copy
+  iovec pieces[kMostSegments];
+  for (std::uint16_t i = 0; i < item.segments; ++i) pieces[i] = {item.data()[i].Data.Address, item.data()[i].Length};
+  return remote_->move_mapped(RemoteNic::Direction::write, there, address, {pieces, item.segments}, item.length) ==
+         RemoteNic::Moved::all;
+}
+
+Vi::Pushed Vi::push_direct(WorkItem& item) {
+  const bool immediate = (item.control & VIP_CONTROL_IMMEDIATE) != 0;
+  const DirectHeader header{static_cast<std::uint32_t>(receives_taken_), item.length, item.descriptor->CS.ImmediateData,
+                            0};
+  const Pushed pushed = push_control(kDirect | (immediate ? kWithImmediate : 0), std::as_bytes(std::span(&header, 1)));
+  if (pushed != Pushed::all) return pushed;
+  static Counter count = counter("via.sends_direct");
+  count.add();
+  sent(item);
+  return pushed;
+}
+
+}  // namespace viaduct::vipl
