@@ -169,7 +169,7 @@ Result<Report> run_nic_packet(const Options& options) {
   suite.expect({"64 B ping-pong", "round trip", kUs, kUdp, Better::lower, 0.7});
   suite.expect({"64 B stream", "received", kUs, kBare, Better::higher, 0.9});
   suite.expect({"64 B stream", "received", kUs, kUdp, Better::higher, 1.6});
-  return suite.run(options, 15);
+  return suite.run(options, 31);
 }
 
 }  // namespace viaduct::bench
