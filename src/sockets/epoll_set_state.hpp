@@ -59,7 +59,7 @@ class EpollSet {
   bool put_to_sleep(EpollItem& item) {
     if (!item.deleted && item.connection->attached()) {
       arm(item);  // first, and then the look: what comes later rings
-      if (ring_readable(*item.connection, item.fd)) {
+      if (ring_readable(*item.connection, item.fd) || has_room_to_tell(item)) {
         item.idle_sleeps = 0;
         return false;
       }
@@ -72,9 +72,19 @@ class EpollSet {
   // Whoever rang last has disarmed: armed anew each time. Only for an active member may the bell of another do.
   void arm(EpollItem& item, std::uint32_t sleep = kRingForMe) {
     if (!item.connection->attached()) return;
+    // A program need not have sent in vain: without room it is not told to send at all.
+    if (wants_room(item) && !ring_writable(*item.connection)) expect_room(*item.connection);
     if (item.armed) return expect_data_again(*item.connection, sleep);
     item.armed = true;
     expect_data(*item.connection, sleep);
+  }
+
+  static bool wants_room(const EpollItem& item) {
+    return (item.events & EPOLLOUT) != 0 && !item.fired && sends_on_ring(*item.connection);
+  }
+  static bool has_room_to_tell(const EpollItem& item) {
+    const bool told = (item.events & EPOLLET) != 0 && item.room_told;
+    return wants_room(item) && !told && ring_writable(*item.connection);
   }
 
   void add_nested(int fd, const epoll_event& event) {

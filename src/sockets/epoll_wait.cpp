@@ -73,8 +73,8 @@ class Waiting {
         bits = EPOLLIN;
       }
     }
-    const bool wants_room = (item.events & EPOLLOUT) != 0 && sends_on_ring(connection);
-    if (wants_room && !(on_edge(item) && item.room_told && bits == 0) && ring_writable(connection)) bits |= EPOLLOUT;
+    if (EpollSet::wants_room(item) && !(on_edge(item) && item.room_told && bits == 0) && ring_writable(connection))
+      bits |= EPOLLOUT;
     return bits;
   }
 

@@ -1,0 +1,42 @@
+// Room to send, told by epoll.
+#include <fcntl.h>
+#include <sys/epoll.h>
+
+#include <vector>
+
+#include "sockets/conformance/harness.hpp"
+
+namespace conformance {
+
+CASE(epoll, room, "a sender that sends only when it is told to, and a receiver that reads much later") {
+  for (const std::uint32_t how : {static_cast<std::uint32_t>(EPOLLOUT), EPOLLIN | EPOLLOUT}) {
+    Link link = run.warm();
+    ::fcntl(link.fd, F_SETFL, O_NONBLOCK);
+    const int set = ::epoll_create1(0);
+    epoll_event event{.events = how, .data = {.u64 = 1}};
+    call("epoll_ctl", ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event));
+    // Until there is no room for a long time. It never tries in vain.
+    const std::uint64_t before = link.sent;
+    constexpr std::size_t kPiece = 16 << 10;
+    std::vector<char> piece(kPiece);
+    for (int silent = 0; silent < 30;) {
+      if (::epoll_wait(set, &event, 1, 5) != 1) {
+        ++silent;
+        continue;
+      }
+      silent = 0;
+      fill(piece.data(), kPiece, link.sent);
+      const ssize_t sent = ::send(link.fd, piece.data(), kPiece, 0);
+      if (sent < 0) break;
+      link.sent += static_cast<std::uint64_t>(sent);
+    }
+    run.agent.begin(Order::receive, link.number, static_cast<std::int64_t>(link.sent - before));
+    call("there is room again", ::epoll_wait(set, &event, 1, 4000));
+    note("%s", poll_bits(event.events).c_str());
+    note("all came: %d", run.agent.end().result >= 0);
+    ::close(set);
+    ::close(link.fd);
+  }
+}
+
+}  // namespace conformance
