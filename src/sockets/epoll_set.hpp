@@ -72,7 +72,7 @@ int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline d
 // For those who wait for the set itself (nested sets, poll, select).
 bool set_ready(EpollSet& set, int depth = 0);
 void set_tell_kernel(EpollSet& set, int depth = 0);                // of changes that it does not know yet
-void set_expect(EpollSet& set, std::uint32_t sleep = kRingForMe);  // DataWait::armed
+void set_expect(EpollSet& set, std::uint64_t sleep = kRingForMe);  // DataWait::armed
 void set_stop_expecting(EpollSet& set);
 
 // The connection has become attached; a send found no room.

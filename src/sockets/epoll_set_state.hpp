@@ -70,7 +70,7 @@ class EpollSet {
   }
 
   // Whoever rang last has disarmed: armed anew each time. Only for an active member may the bell of another do.
-  void arm(EpollItem& item, std::uint32_t sleep = kRingForMe) {
+  void arm(EpollItem& item, std::uint64_t sleep = kRingForMe) {
     if (!item.connection->attached()) return;
     // A program need not have sent in vain: without room it is not told to send at all.
     if (wants_room(item) && !ring_writable(*item.connection)) expect_room(*item.connection);

@@ -315,7 +315,7 @@ void set_tell_kernel(EpollSet& set, int depth) {
       set_tell_kernel(*inner, depth + 1);
 }
 
-void set_expect(EpollSet& set, std::uint32_t sleep) {
+void set_expect(EpollSet& set, std::uint64_t sleep) {
   const BriefLock::Hold hold(set.lock);
   for (int i = 0; i < set.active_count;) {
     EpollItem& item = *set.active[i];

@@ -84,10 +84,11 @@ struct alignas(kLine) ReceiveState {  // written by the receiving end, under its
 
 // `armed` of a receiver that is about to sleep; 0 nobody does. Any other value names a sleep of its process in which
 // the bell of one connection wakes it for all: who has rung for that sleep already need not ring again.
-constexpr std::uint32_t kRingForMe = 1;
+constexpr std::uint64_t kRingForMe = 1;
+constexpr int kSleepBits = 42;  // below the process number
 
 struct alignas(kLine) DataWait {
-  std::atomic<std::uint32_t> armed;     // set by a receiver that is about to sleep, cleared by whoever rings
+  std::atomic<std::uint64_t> armed;     // set by a receiver that is about to sleep, cleared by whoever rings
   std::atomic<std::uint32_t> sleepers;  // receivers asleep
 };
 
@@ -160,7 +161,7 @@ constexpr std::size_t kStreamBytes = bulk_offset(2);
 constexpr std::size_t kFirstCommitted = ring_offset(2);  // the rest gets memory as it is used
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 1: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
+    "stream 2: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
     "of 64, 2 x bulk 524288");
 
 }  // namespace viaduct::sockets

@@ -49,12 +49,12 @@ bool spinning_makes_sense(Connection& connection) {
   return connection.peer().core.load(std::memory_order_relaxed) != core;
 }
 
-void expect_data(Connection& connection, std::uint32_t sleep) {
+void expect_data(Connection& connection, std::uint64_t sleep) {
   connection.incoming().data.sleepers.fetch_add(1);
   expect_data_again(connection, sleep);
 }
 
-void expect_data_again(Connection& connection, std::uint32_t sleep) {
+void expect_data_again(Connection& connection, std::uint64_t sleep) {
   DataWait& wait = connection.incoming().data;
   wait.armed.store(sleep);
   // Somebody else sleeps on this connection too, and not in that sleep.
@@ -62,27 +62,32 @@ void expect_data_again(Connection& connection, std::uint32_t sleep) {
   fence::full();  // F1
 }
 
-std::uint32_t name_of_next_sleep() {
-  static constinit std::atomic<std::uint32_t> count{0};
-  return count.fetch_add(1, std::memory_order_relaxed) | 0x8000'0000;  // never 0, never kRingForMe
+// Microseconds since the machine was started, and one more for each sleep, which takes longer than that: so a process
+// that gets the number of one that has ended goes on behind it.
+std::uint64_t name_of_next_sleep() {
+  static constinit std::atomic<std::uint64_t> count{0};
+  if (count.load(std::memory_order_relaxed) == 0) {
+    std::uint64_t none = 0;
+    count.compare_exchange_strong(none, Clock::steady().now_ns() / 1000 + kRingForMe);
+  }
+  const std::uint64_t number = count.fetch_add(1, std::memory_order_relaxed) & ((std::uint64_t{1} << kSleepBits) - 1);
+  return static_cast<std::uint64_t>(::getpid()) << kSleepBits | number;
 }
 
 namespace {
 
-// The sleeps that this process ended last, each with the process that slept.
+// The sleeps that this process ended last, by the process that slept.
 constexpr std::size_t kSleepsKept = 64;
 constinit std::atomic<std::uint64_t> ended_sleeps[kSleepsKept] = {};
 
 }  // namespace
 
 void wake_receiver(Connection& connection, int fd) {
-  const std::uint32_t sleep = connection.outgoing().data.armed.exchange(0);
+  const std::uint64_t sleep = connection.outgoing().data.armed.exchange(0);
   if (sleep == 0) return;
-  const auto pid = static_cast<std::uint32_t>(connection.peer().pid.load(std::memory_order_relaxed));
-  const std::uint64_t name = std::uint64_t{pid} << 32 | sleep;
-  std::atomic<std::uint64_t>& ended = ended_sleeps[pid % kSleepsKept];
-  if (sleep != kRingForMe && ended.load(std::memory_order_acquire) == name) return;
-  if (ring_doorbell(connection, fd) && sleep != kRingForMe) ended.store(name, std::memory_order_release);
+  std::atomic<std::uint64_t>& ended = ended_sleeps[(sleep >> kSleepBits) % kSleepsKept];
+  if (sleep != kRingForMe && ended.load(std::memory_order_acquire) == sleep) return;
+  if (ring_doorbell(connection, fd) && sleep != kRingForMe) ended.store(sleep, std::memory_order_release);
 }
 
 // Others may still sleep: whoever rang for us has disarmed for all.

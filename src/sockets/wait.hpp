@@ -11,12 +11,13 @@ bool spinning_makes_sense(Connection& connection);
 
 // Before sleeping, for whatever sleeps on the connection's socket: the peer must ring. Pairs with
 // stop_expecting_data().
-void expect_data(Connection& connection, std::uint32_t sleep = kRingForMe);
-void expect_data_again(Connection& connection, std::uint32_t sleep = kRingForMe);  // counted already
+void expect_data(Connection& connection, std::uint64_t sleep = kRingForMe);
+void expect_data_again(Connection& connection, std::uint64_t sleep = kRingForMe);  // counted already
 void stop_expecting_data(Connection& connection);
 
-// A name for a sleep of this process that any of its connections ends, for DataWait::armed.
-std::uint32_t name_of_next_sleep();
+// A name for a sleep of this process that any of its connections ends, for DataWait::armed. No other sleep has it, of
+// this process or another.
+std::uint64_t name_of_next_sleep();
 
 // After publishing: rings for a receiver that sleeps, unless it was woken already.
 void wake_receiver(Connection& connection, int fd);
