@@ -24,18 +24,14 @@ class ViaBandwidth {
         if (size >= row.least) via_.add_stream(row.entry, size, count_for(size, row.bytes));
       if (size < kLarge) continue;
       const std::string name = size_name(size);
-      via_.suite().expect({name, ViaSuite::kBandwidth, kProvider, ViaSuite::kFabric, Better::higher, 1.2});
-      via_.suite().expect({name, ViaSuite::kBandwidth, kProvider, ViaSuite::kTcp, Better::higher, 6});
-      if (size == 65536 || size == 131072) continue;  // two copies through the ring do not reach it
-      via_.suite().expect({name, ViaSuite::kBandwidth, kSend, ViaSuite::kFabric, Better::higher, 1.2});
+      for (const char* who : {kSend, kProvider}) {
+        via_.suite().expect({name, ViaSuite::kBandwidth, who, ViaSuite::kFabric, Better::higher, 1.2});
+        via_.suite().expect({name, ViaSuite::kBandwidth, who, ViaSuite::kTcp, Better::higher, 6});
+      }
     }
-    via_.suite().note(fmt::format(
-        "'{}': buffers from adma_alloc(), which both sides can map; all goals against {} are of this memory", kProvider,
-        ViaSuite::kTcp));
     via_.suite().note(
-        fmt::format("'{}': ordinary memory, up to 256 KB two copies through the ring; of this memory are goals against "
-                    "{} only, and none at 64 KB and 128 KB, where two copies do not reach it",
-                    kSend, ViaSuite::kFabric));
+        fmt::format("'{}': ordinary memory, as the peers use it; up to 256 KB two copies through the ring", kSend));
+    via_.suite().note(fmt::format("'{}': buffers from adma_alloc(), which both sides can map", kProvider));
     const PinnedScope pinned(placement().mine);
     return via_.run(25);
   }
