@@ -32,6 +32,7 @@ class EpollSet {
     last_kernel_ns = 0;
     last_told_ns = 0;
     waits_since_kernel = 0;
+    kernel_is_due = false;
   }
 
   void activate(EpollItem& item) {
@@ -128,6 +129,7 @@ class EpollSet {
   std::uint64_t last_kernel_ns = 0;
   std::uint64_t last_told_ns = 0;  // of all changes
   int waits_since_kernel = 0;
+  bool kernel_is_due = false;  // rings had as much as the program takes at once
   Spinner spinner{settings().spin_ns};
   EpollSet* next_free = nullptr;
 };

@@ -35,13 +35,18 @@ class Waiting {
       : set_(set), epoll_(epoll), events_(events), most_(most), mask_(mask) {}
 
   int wait(Deadline deadline) {
+    if (set_.kernel_is_due) {
+      const int found = glance_at_kernel(0, now_ns());
+      if (found != 0) return found;
+    }
     for (bool first = true;; first = false) {
       int found = from_rings();
       // The clock costs as much as a look: asked now and then, unless there is time to lose.
-      if (found != 0 && (found == most_ || ++set_.waits_since_kernel < kWaitsPerTurn)) return found;
+      if (found != 0 && ++set_.waits_since_kernel < kWaitsPerTurn) return found;
       const std::uint64_t now = now_ns();
       const bool kernel_turn = now - set_.last_kernel_ns > kKernelTurnNs && now > set_.last_kernel_ns;
-      if (found != 0) return kernel_turn ? std::max(glance_at_kernel(found, now), found) : found;
+      if (found == most_) set_.kernel_is_due = kernel_turn;  // no place for its events: it is the first next time
+      if (found != 0) return found < most_ && kernel_turn ? std::max(glance_at_kernel(found, now), found) : found;
       if (first && deadline.expired(now)) return from_kernel(0, 0);
       if (set_.active_count != 0) {
         if (kernel_turn && (found = glance_at_kernel(0, now)) != 0) return found;
@@ -152,6 +157,7 @@ class Waiting {
 
   int ask_kernel(int already, int timeout_ms) {
     set_.waits_since_kernel = 0;
+    set_.kernel_is_due = false;
     const int got = kernel::libc().epoll_pwait(epoll_, events_ + already, most_ - already, timeout_ms, mask_);
     set_.last_kernel_ns = now_ns();
     if (got < 0) return already != 0 ? already : -1;

@@ -1,6 +1,7 @@
-// Room to send, told by epoll.
+// What epoll tells when not everything can be told at once: room that comes late, members that take turns.
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <vector>
 
@@ -37,6 +38,27 @@ CASE(epoll, room, "a sender that sends only when it is told to, and a receiver t
     ::close(set);
     ::close(link.fd);
   }
+}
+
+CASE(epoll, turns, "one event at a time, a connection that always has data, and a pipe that has some") {
+  Link link = run.warm();
+  run.peer_sends(link, 3);
+  int pipe[2];
+  if (::pipe(pipe) != 0 || ::write(pipe[1], "x", 1) != 1) return;
+  const int set = ::epoll_create1(0);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 1}};
+  call("the connection", ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event));
+  event.data.u64 = 2;
+  call("the pipe", ::epoll_ctl(set, EPOLL_CTL_ADD, pipe[0], &event));
+  for (const int timeout : {0, 1000}) {
+    bool told[3] = {};
+    for (int i = 0; i < 100'000 && !(told[1] && told[2]); ++i) {
+      if (::epoll_wait(set, &event, 1, timeout) != 1) return note("nothing told");
+      told[event.data.u64] = true;
+    }
+    note("told of the connection %d, of the pipe %d", told[1], told[2]);
+  }
+  for (const int fd : {set, pipe[0], pipe[1]}) ::close(fd);
 }
 
 }  // namespace conformance
