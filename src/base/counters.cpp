@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
@@ -17,6 +16,7 @@
 
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "base/processes.hpp"
 #include "base/segment.hpp"
 
 namespace viaduct {
@@ -193,17 +193,8 @@ Result<ProcessCounters> read_counters(int pid) {
 
 std::vector<ProcessCounters> read_all_counters() {
   std::vector<ProcessCounters> all;
-  DIR* const listing = ::opendir("/proc");
-  if (listing == nullptr) return all;
-  while (const dirent* entry = ::readdir(listing)) {
-    int pid = 0;
-    const std::string_view name = entry->d_name;
-    const auto [end, fault] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (fault != std::errc{} || end != name.data() + name.size()) continue;
+  for (const int pid : all_processes())
     if (auto counters = read_counters(pid)) all.push_back(std::move(*counters));
-  }
-  ::closedir(listing);
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.pid < b.pid; });
   return all;
 }
 

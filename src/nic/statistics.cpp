@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
+
+#include "base/processes.hpp"
 
 namespace viaduct::nic {
 
@@ -68,21 +69,6 @@ void for_each_block(int pid, Use&& use) {
     use(block, static_cast<unsigned>(std::min({fit, std::size_t{block.processors}, std::size_t{kMostProcessors}})));
   }
   ::closedir(listing);
-}
-
-std::vector<int> all_processes() {
-  std::vector<int> pids;
-  DIR* const listing = ::opendir("/proc");
-  if (listing == nullptr) return pids;
-  while (const dirent* entry = ::readdir(listing)) {
-    int pid = 0;
-    const std::string_view name = entry->d_name;
-    const auto [end, fault] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (fault == std::errc{} && end == name.data() + name.size()) pids.push_back(pid);
-  }
-  ::closedir(listing);
-  std::sort(pids.begin(), pids.end());
-  return pids;
 }
 
 }  // namespace
