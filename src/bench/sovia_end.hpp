@@ -79,6 +79,7 @@ class SoviaEnd {
   void post_receive(VIP_DESCRIPTOR* descriptor);
   void handle(VIP_DESCRIPTOR* descriptor);
   void queue_data(VIP_DESCRIPTOR* descriptor);
+  void take_end(Kind kind, VIP_DESCRIPTOR* descriptor);
   void replace_receive();
   void release(VIP_DESCRIPTOR* descriptor);
   void acknowledge();

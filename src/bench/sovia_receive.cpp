@@ -20,16 +20,21 @@ void SoviaEnd::handle(VIP_DESCRIPTOR* descriptor) {
       return queue_data(descriptor);
     case Kind::ack:
       return post_receive(descriptor);
-    case Kind::fin:
-      fin_here_ = true;
-      post_receive(descriptor);
-      return send_control(Kind::finack);
-    case Kind::finack:
-      finack_here_ = true;
-      return post_receive(descriptor);
     default:
-      give_up("SOVIA: a packet of no kind");
+      return take_end(packet.kind, descriptor);
   }
+}
+
+// What ends a direction is the same however it was synchronised.
+void SoviaEnd::take_end(Kind kind, VIP_DESCRIPTOR* descriptor) {
+  if (kind == Kind::fin)
+    fin_here_ = true;
+  else if (kind == Kind::finack)
+    finack_here_ = true;
+  else
+    give_up("SOVIA: a packet of no kind");
+  post_receive(descriptor);
+  if (kind == Kind::fin) send_control(Kind::finack);
 }
 
 // Before the application has seen the data, its place is taken by a spare receive and the sender is told so.

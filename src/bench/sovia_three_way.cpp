@@ -59,15 +59,8 @@ void SoviaEnd::handle_three_way(VIP_DESCRIPTOR* descriptor, const SoviaPacket& p
     case Kind::data:
       landed_ = descriptor->CS.Length;
       return;
-    case Kind::fin:
-      fin_here_ = true;
-      post_receive(descriptor);
-      return send_control(Kind::finack);
-    case Kind::finack:
-      finack_here_ = true;
-      return post_receive(descriptor);
     default:
-      give_up("SOVIA: a packet of no kind");
+      return take_end(packet.kind, descriptor);
   }
 }
 
