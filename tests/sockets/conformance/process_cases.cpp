@@ -230,18 +230,27 @@ CASE(process, exec_unaccelerated, "exec without LD_PRELOAD in the environment") 
   talk(run, link);
 }
 
-CASE(process, exec_static, "exec of a static program") {
-  if (static_program == nullptr) return skip();
-  Link link = run.warm();
-  run.peer_sends(link, 23);
-  run.agent.begin(Order::receive_once, link.number, 23, MSG_WAITALL);  // it waits for the answer
+namespace {
+
+// A child that becomes the static program and gives 23 bytes back.
+int exec_static_echo(const Link& link) {
   const std::string fd = number(link.fd);
-  const int child = spawn_child(
+  return spawn_child(
       [](void* argument) {
         ::execl(static_program, static_program, static_cast<const char*>(argument), "23", nullptr);
         ::_exit(9);
       },
       const_cast<char*>(fd.c_str()));
+}
+
+}  // namespace
+
+CASE(process, exec_static, "exec of a static program") {
+  if (static_program == nullptr) return skip();
+  Link link = run.warm();
+  run.peer_sends(link, 23);
+  run.agent.begin(Order::receive_once, link.number, 23, MSG_WAITALL);  // it waits for the answer
+  const int child = exec_static_echo(link);
   note_exit("child", child);
   note_answer(run);
   talk(run, link);
@@ -251,13 +260,7 @@ CASE(process, exec_static_alone, "exec of a static program, bytes unread, while 
   if (static_program == nullptr) return skip();
   Link link = run.warm();
   run.peer_sends(link, 23);
-  const std::string fd = number(link.fd);
-  const int child = spawn_child(
-      [](void* argument) {
-        ::execl(static_program, static_program, static_cast<const char*>(argument), "23", nullptr);
-        ::_exit(9);
-      },
-      const_cast<char*>(fd.c_str()));
+  const int child = exec_static_echo(link);
   note_exit("child", child);
   run.peer_says("peer receives", Order::receive_once, link, 23, MSG_WAITALL);
   talk(run, link);
