@@ -29,8 +29,8 @@ class ViaBandwidth {
         via_.suite().expect({name, ViaSuite::kBandwidth, who, ViaSuite::kTcp, Better::higher, 6});
       }
     }
-    via_.suite().note(
-        fmt::format("'{}': ordinary memory, as the peers use it; up to 256 KB two copies through the ring", kSend));
+    via_.suite().note(fmt::format(
+        "'{}': ordinary memory, as the peers use it; from 64 KB on both sides let the kernel copy one half", kSend));
     via_.suite().note(fmt::format("'{}': buffers from adma_alloc(), which both sides can map", kProvider));
     const PinnedScope pinned(placement().mine);
     return via_.run(25);

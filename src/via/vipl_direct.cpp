@@ -1,5 +1,5 @@
-// Direct placement: a sender that can map the memory of the receive descriptor its message will take copies the message
-// there itself, and sends one word. No copy at the other end, and nobody waits for anybody.
+// Direct placement: a sender that can reach the memory of the receive descriptor its message will take copies the
+// message there itself, and sends one word. No copy at the other end, and nobody waits for anybody.
 //
 // On a reliable VI every message takes exactly one receive descriptor, in the order of posting. So the receiver shows
 // its descriptors in order (vipl_table.hpp), and the sender, who counts its messages, knows which is its own:
@@ -8,7 +8,7 @@
 //   sender    its n-th message: copies it there, under S1; kDirect
 //   receiver  looks at its own descriptor once more, and completes it
 //
-// A descriptor that is not shown (yet), of several segments, in memory that cannot be mapped or too short: the message
+// A descriptor that is not shown (yet), of several segments, in memory that cannot be reached or too short: the message
 // goes the other ways, and says there what is wrong.
 #include <cstring>
 
@@ -31,16 +31,14 @@ void Vi::show_receives() {
 void Vi::show(const WorkItem& item, std::uint64_t number) {
   const VIP_DATA_SEGMENT* const segment = item.data();
   const TableView& table = registrations_.view();
-  const bool can_be_mapped =
-      reliable() && item.segments == 1 && item.length >= kLeastDirect &&
-      table.entry(segment->Handle & (kMostRegions - 1)).region_id.load(std::memory_order_relaxed) != 0;
+  const bool can_be_reached = reliable() && item.segments == 1 && item.length >= kLeastDirect;
   if (!posted_.has_place) [[likely]] {
-    if (!can_be_mapped || !registrations_.reserve_posted(slot_)) return;
+    if (!can_be_reached || !registrations_.reserve_posted(slot_) || !reserve_offer_words()) return;
     posted_.has_place = true;
     table.vi(slot_).shows_posted.store(1, std::memory_order_release);
   }
   PostedReceive& posted = table.posted(slot_, number);
-  if (!can_be_mapped) return posted.stamp.store(0, std::memory_order_relaxed);
+  if (!can_be_reached) return posted.stamp.store(0, std::memory_order_relaxed);
   posted.address.store(segment->Data.AddressBits, std::memory_order_relaxed);
   posted.handle.store(segment->Handle, std::memory_order_relaxed);
   posted.length.store(item.length, std::memory_order_relaxed);
@@ -63,27 +61,45 @@ bool Vi::take_direct(const via::Fragment& fragment, Effects& effects) {
 
 // ---- the sender
 
-// False: the message goes another way.
-bool Vi::place_directly(const WorkItem& item) {
+// What is shown of a receive, if a message of that length may be put there. Stays as it is within an Activity, until
+// our message has been received or its owner has waited for us.
+bool Vi::find_shown(std::uint64_t number, std::uint32_t length, Shown& shown) const {
   const TableView& table = remote_->table();
   if (table.vi(peer_.slot).shows_posted.load(std::memory_order_acquire) == 0) return false;
-  const PostedReceive& posted = table.posted(peer_.slot, receives_taken_);
-  const std::uint64_t expected = posted_stamp(peer_.connection, receives_taken_);
-  if (posted.stamp.load(std::memory_order_acquire) != expected) return false;
+  const PostedReceive& posted = table.posted(peer_.slot, number);
+  const std::uint64_t expected = posted_stamp(peer_.connection, number);
+  if (posted.stamp.load(std::memory_order_acquire) != expected) return false;  // A2, pairs with R2
+  shown.address = posted.address.load(std::memory_order_relaxed);
+  return length <= posted.length.load(std::memory_order_relaxed) &&
+         table.find(posted.handle.load(std::memory_order_relaxed), shown.memory) && shown.memory.tag == peer_.tag &&
+         shown.memory.covers(shown.address, length);
+}
+
+// A part of a message into the receive with that number.
+RemoteNic::Moved Vi::put_there(const WorkItem& item, std::uint64_t number, std::uint32_t offset, std::uint32_t length) {
   const Activity activity(registrations_.view().vi(slot_));
-  // Once more: now it stays as it is, until our message has been received or its owner has waited for us.
-  if (!peer_is_there() || posted.stamp.load(std::memory_order_acquire) != expected) return false;  // A2, pairs with R2
-  const std::uint64_t address = posted.address.load(std::memory_order_relaxed);
-  Registration there;
-  if (item.length > posted.length.load(std::memory_order_relaxed) ||
-      !table.find(posted.handle.load(std::memory_order_relaxed), there) || there.tag != peer_.tag ||
-      !there.covers(address, item.length))
-    return false;
-  __builtin_prefetch(&table.posted(peer_.slot, receives_taken_ + 1));  // comes from the other processor as we copy
+  Shown shown;
+  if (!peer_is_there()) return RemoteNic::Moved::gone;
+  if (!find_shown(number, item.length, shown)) return RemoteNic::Moved::no_way;
+  // Comes from the other processor as we copy.
+  __builtin_prefetch(&remote_->table().posted(peer_.slot, number + 1));
   iovec pieces[kMostSegments];
-  for (std::uint16_t i = 0; i < item.segments; ++i) pieces[i] = {item.data()[i].Data.Address, item.data()[i].Length};
-  return remote_->move_mapped(RemoteNic::Direction::write, there, address, {pieces, item.segments}, item.length) ==
-         RemoteNic::Moved::all;
+  const std::size_t count = gather(item.data(), item.segments, offset, length, pieces);
+  return remote_->move(RemoteNic::Direction::write, shown.memory, shown.address + offset, {pieces, count}, length,
+                       channel_->descriptor());
+}
+
+// How a message of kLeastDirect or more goes that nothing of has gone yet.
+Vi::Way Vi::way_of(const WorkItem& item) {
+  Shown shown;
+  const bool there = find_shown(receives_taken_, item.length, shown);
+  const bool mapped = there && remote_->maps(shown.memory);
+  if (!mapped && !(there && remote_->reaches_by_cma())) return goes_by_reference(item) ? Way::reference : Way::ring;
+  // Those that come one by one are sooner there through the ring, unless the sender has to hear that they are.
+  const bool in_company = !send_.has_only_one();
+  if (!mapped && !acknowledged() && item.length < (in_company ? kLeastByKernel : kLeastByKernelAlone)) return Way::ring;
+  if (item.length >= (in_company ? kLeastOffer : kLeastOfferAlone) && may_offer(item)) return Way::offer;
+  return Way::direct;
 }
 
 Vi::Pushed Vi::push_direct(WorkItem& item) {
@@ -94,7 +110,9 @@ Vi::Pushed Vi::push_direct(WorkItem& item) {
   if (pushed != Pushed::all) return pushed;
   static Counter count = counter("via.sends_direct");
   count.add();
-  sent(item);
+  ++receives_taken_;
+  if (acknowledged()) ++messages_sent_;  // and it is in the receiver's memory
+  finish(item, VIP_STATUS_OP_SEND);
   return pushed;
 }
 

@@ -20,12 +20,13 @@ enum MessageKind : std::uint32_t {
   kRoom = 8,       // nothing: there is room in the ring again, for a sender that sleeps
   kBroken = 9,     // BrokenHeader: the connection has failed, for this reason
   kDisconnect = 10,
-  kReference = 11,  // ReferenceHeader: a send whose bytes the receiver fetches; answered by kHelp, kTaken or kDeclined
-  kHelp = 12,       // HelpHeader: the sender is to write this part itself; answered by kHelped
-  kHelped = 13,     // HelpedHeader
-  kTaken = 14,      // nothing: the oldest send by reference is in the receiver's memory
-  kDeclined = 15,   // nothing: the sender's memory cannot be reached; send the bytes
-  kDirect = 16      // DirectHeader: a send whose bytes the sender has put into the receive descriptor
+  kReference = 11,  // ReferenceHeader: a send whose bytes the receiver fetches; answered by kTaken or kDeclined
+  kTaken = 12,      // nothing: the oldest send by reference is in the receiver's memory
+  kDeclined = 13,   // nothing: the sender's memory cannot be reached; send the bytes
+  kDirect = 14,     // DirectHeader: a send whose bytes the sender has put into the receive descriptor
+  kOffer = 15,      // OfferHeader: a send of which the receiver fetches a part, unless the sender takes it back
+  kRest = 16,       // RestHeader: what the sender has kept of the offer before
+  kReturned = 17    // nothing: the receiver cannot reach the offer; the sender has to put it there
 };
 constexpr std::uint32_t kKindMask = 0xff;
 constexpr std::uint32_t kWithImmediate = 0x100;
@@ -79,17 +80,8 @@ struct ReferenceHeader {
 };
 static_assert(sizeof(ReferenceHeader) == 24);
 
-struct HelpHeader {
-  std::uint64_t address;  // where the part goes
-  std::uint32_t handle;
-  std::uint32_t offset;  // of the part in the message
-  std::uint32_t length;
-  std::uint32_t unused;
-};
-static_assert(sizeof(HelpHeader) == 24);
-
-struct HelpedHeader {
-  std::uint32_t done;  // 0: the receiver has to do it
+struct RestHeader {
+  std::uint32_t is_there;  // 0: the receiver has to fetch it as well
   std::uint32_t unused;
 };
 
@@ -100,6 +92,18 @@ struct DirectHeader {
   std::uint32_t unused;
 };
 static_assert(sizeof(DirectHeader) == 16);
+
+struct OfferHeader {
+  std::uint64_t address;
+  std::uint32_t handle;
+  std::uint32_t length;  // of the message
+  std::uint32_t immediate;
+  std::uint32_t part;    // bytes at the front that are offered; the sender puts the others there, and says kRest
+  std::uint32_t number;  // of the receive descriptor, since they connected
+  std::uint32_t unused;
+  std::uint64_t offer;  // its number, from 1
+};
+static_assert(sizeof(OfferHeader) == 40);
 
 constexpr std::uint32_t kMostReadsUnderWay = 64;  // per VI, by message: whoever asks for more is broken
 

@@ -133,7 +133,10 @@ void Vi::flush(bool receive, Effects& effects) {
   // A receive that has got a part of its message says so.
   const bool begun = (in_.has_receive && in_.have != 0) || taking_.waiting;
   std::uint32_t partial = receive && begun ? VIP_STATUS_PARTIAL_ERROR : 0;
-  if (receive) in_.has_receive = taking_.waiting = false;
+  if (receive)
+    in_.has_receive = taking_.waiting = taking_.stalled = false;
+  else
+    offers_.unfinished = 0;
   queue.for_each_open([&](WorkItem& item) {
     if (!item.finished)
       finish(item, VIP_STATUS_DESC_FLUSHED_ERROR | operation_status(item, receive) | std::exchange(partial, 0));

@@ -69,7 +69,7 @@ Vi::Pushed Vi::rdma(WorkItem& item, Effects& effects) {
     for (std::uint16_t i = 0; i < item.segments; ++i)
       pieces[count++] = {item.data()[i].Data.Address, item.data()[i].Length};
     moved = remote_->move(write ? RemoteNic::Direction::write : RemoteNic::Direction::read, registration,
-                          item.remote().Data.AddressBits, {pieces, count}, item.length);
+                          item.remote().Data.AddressBits, {pieces, count}, item.length, channel_->descriptor());
   }
   switch (moved) {
     case RemoteNic::Moved::all:

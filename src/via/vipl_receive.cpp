@@ -56,19 +56,21 @@ bool Vi::receive_some(Enough enough, Effects& effects) {
       nonsense.add();
       lost(kind_of(in_.word) == kWrite ? VIP_ERROR_RDMAW_DATA : VIP_ERROR_CONN_LOST, effects);
     }
+    if (taking_.stalled) break;
     channel_->consume();
   }
   if (handled == 0 || state_ != VIP_STATE_CONNECTED) return false;
   tell_of_room();
   if (messages_placed_ != placed_told_ || !replies_.empty() || send_.has_waiting() || refer_.tell_taken != 0 ||
-      refer_.tell_helped != 0 || refer_.tell_declined)
+      refer_.tell_declined || refer_.tell_returned)
     (void)run_sends(effects);
-  return handled == kMostPerVisit;
+  return handled == kMostPerVisit || taking_.stalled;
 }
 
 bool Vi::handle_fragment(const via::Fragment& fragment, Effects& effects) {
-  if (in_.word == 0 && fragment.immediate == kSend && !taking_.waiting) [[likely]]
+  if (in_.word == 0 && fragment.immediate == kSend && !taking_.waiting && !taking_.stalled) [[likely]]
     return whole_send(fragment, effects);
+  if (taking_.stalled && kind_of(fragment.immediate) != kOffer) return false;  // it is the one we saw before
   if (in_.word == 0) return start_message(fragment, effects);
   if (fragment.immediate != in_.word || fragment.bytes.empty()) return false;
   return more_of_message(fragment.bytes, fragment.last, effects);
@@ -78,17 +80,20 @@ bool Vi::start_message(const via::Fragment& fragment, Effects& effects) {
   const std::uint32_t word = fragment.immediate;
   if ((word & ~(kKindMask | kWithImmediate)) != 0) return false;
   std::size_t header = 0;
-  const bool consumes = kind_of(word) <= kWrite || kind_of(word) == kReference || kind_of(word) == kDirect;
+  const bool consumes =
+      kind_of(word) <= kWrite || kind_of(word) == kReference || kind_of(word) == kDirect || kind_of(word) == kOffer;
   if (taking_.waiting && consumes) return false;  // behind one that is not complete
   switch (kind_of(word)) {
     case kDirect:
       return take_direct(fragment, effects);
+    case kOffer:
+      return take_offer(fragment, effects);
+    case kReturned:
+      return take_returned(fragment, effects);
     case kReference:
       return take_reference(fragment, effects);
-    case kHelp:
-      return take_help(fragment, effects);
-    case kHelped:
-      return take_helped(fragment, effects);
+    case kRest:
+      return take_rest(fragment, effects);
     case kTaken:
       return take_taken(fragment, effects);
     case kDeclined:

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <viaduct/regions.hpp>
 
@@ -23,6 +24,14 @@ std::atomic<bool> cma_forbidden{false};
 // By the kernel, by a sandbox: even if it was allowed before.
 bool refused(int fault) {
   return fault == EPERM || fault == EACCES || fault == ENOSYS;
+}
+
+// Takes bytes from the front of some pieces, of which those before `next` are empty.
+void pass(std::span<iovec> pieces, std::size_t& next, std::size_t bytes) {
+  for (; next < pieces.size() && bytes >= pieces[next].iov_len; ++next) bytes -= pieces[next].iov_len;
+  if (bytes == 0) return;
+  pieces[next].iov_base = static_cast<std::byte*>(pieces[next].iov_base) + bytes;
+  pieces[next].iov_len -= bytes;
 }
 
 }  // namespace
@@ -85,11 +94,11 @@ RemoteNic::Moved RemoteNic::move_mapped(Direction direction, const Registration&
 }
 
 RemoteNic::Moved RemoteNic::move(Direction direction, const Registration& registration, std::uint64_t address,
-                                 std::span<const iovec> pieces, std::size_t length) {
+                                 std::span<const iovec> pieces, std::size_t length, int connection) {
   if (const Moved moved = move_mapped(direction, registration, address, pieces, length); moved != Moved::no_way)
     return moved;
   if (!reaches_by_cma()) return Moved::no_way;
-  return move_by_cma(direction, address, pieces, length);
+  return move_by_cma(direction, address, pieces, length, connection);
 }
 
 // The region's memory file is opened through the owner's descriptor; a descriptor that means something else by now is
@@ -111,39 +120,39 @@ std::shared_ptr<const Segment> RemoteNic::map(const Registration& registration) 
   return segment;
 }
 
+// Another process may have the peer's number by now, or the peer another program. Bytes that were read are believed if
+// the token came with them; nothing is written unless the peer holds its end of the connection.
 RemoteNic::Moved RemoteNic::move_by_cma(Direction direction, std::uint64_t address, std::span<const iovec> pieces,
-                                        std::size_t length) {
+                                        std::size_t length, int connection) {
   static Counter by_cma = counter("via.rdma_cma");
   by_cma.add();
-  if (const Moved looked = look_at_token(); looked != Moved::all) {
-    if (looked == Moved::no_way) cma_.store(false, std::memory_order_relaxed);
-    return looked;
-  }
-  const auto call = direction == Direction::write ? ::process_vm_writev : ::process_vm_readv;
-  std::vector<iovec> left;  // only where the kernel stops in between
-  while (length > 0) {
-    const iovec there{reinterpret_cast<void*>(address), length};
-    const ssize_t moved = call(pid_, pieces.data(), pieces.size(), &there, 1, 0);
+  const bool read = direction == Direction::read;
+  std::uint64_t seen = 0;
+  std::vector<iovec> here;
+  here.reserve(pieces.size() + 1);
+  if (read) here.push_back({&seen, sizeof seen});
+  here.insert(here.end(), pieces.begin(), pieces.end());
+  iovec there[2] = {{reinterpret_cast<void*>(token_.address), sizeof seen}, {reinterpret_cast<void*>(address), length}};
+  std::span<iovec> from(read ? there : there + 1, there + 2);
+  pollfd end{connection, POLLRDHUP, 0};
+  if (!read && ::poll(&end, 1, 0) != 0) return Moved::gone;
+  const auto call = read ? ::process_vm_readv : ::process_vm_writev;
+  std::size_t left = length + (read ? sizeof seen : 0);
+  for (std::size_t next = 0; left > 0;) {
+    const ssize_t moved = call(pid_, here.data() + next, here.size() - next, from.data(), from.size(), 0);
     if (moved < 0 && refused(errno)) {
       cma_.store(false, std::memory_order_relaxed);
       return Moved::no_way;
     }
     if (moved < 0) return errno == ESRCH ? Moved::gone : Moved::fault;
     if (moved == 0) return Moved::fault;
-    address += static_cast<std::uint64_t>(moved);
-    length -= static_cast<std::size_t>(moved);
-    if (length == 0) break;
-    std::vector<iovec> rest;
-    auto skip = static_cast<std::size_t>(moved);
-    for (const iovec& piece : pieces) {
-      const std::size_t part = std::min(skip, piece.iov_len);
-      skip -= part;
-      if (part < piece.iov_len) rest.push_back({static_cast<std::byte*>(piece.iov_base) + part, piece.iov_len - part});
-    }
-    left = std::move(rest);
-    pieces = left;
+    left -= static_cast<std::size_t>(moved);
+    pass(here, next, static_cast<std::size_t>(moved));  // only where the kernel stops in between
+    std::size_t first = 0;
+    pass(from, first, static_cast<std::size_t>(moved));
+    from = from.subspan(first);
   }
-  return Moved::all;
+  return read && seen != token_.value ? Moved::gone : Moved::all;
 }
 
 }  // namespace viaduct::vipl

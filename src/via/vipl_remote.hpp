@@ -44,10 +44,9 @@ class RemoteNic {
   static void forbid_cma();  // for tests; programs have VIADUCT_COPY_CMA
   bool reaches_by_cma() const { return cma_.load(std::memory_order_relaxed); }
 
+  bool maps(const Registration& registration) { return registration.region_id != 0 && map(registration) != nullptr; }
   // Whether move() has a way into that memory.
-  bool reaches(const Registration& registration) {
-    return (registration.region_id != 0 && map(registration) != nullptr) || reaches_by_cma();
-  }
+  bool reaches(const Registration& registration) { return maps(registration) || reaches_by_cma(); }
 
   enum class Direction { write, read };
   enum class Moved {
@@ -56,12 +55,10 @@ class RemoteNic {
     fault,   // what is registered, there or here, is not memory (any more)
     gone,    // the process is not there any more
   };
-  // Moves bytes between the local pieces and `address`, which lies in the registration.
+  // Moves bytes between the local pieces and `address`, which lies in the registration. `connection`: a socket whose
+  // other end that process holds, and nobody else.
   Moved move(Direction direction, const Registration& registration, std::uint64_t address,
-             std::span<const iovec> pieces, std::size_t length);
-  // The same where the memory can be mapped, and no_way elsewhere.
-  Moved move_mapped(Direction direction, const Registration& registration, std::uint64_t address,
-                    std::span<const iovec> pieces, std::size_t length);
+             std::span<const iovec> pieces, std::size_t length, int connection);
 
  private:
   struct Mapped {
@@ -72,7 +69,11 @@ class RemoteNic {
   RemoteNic() = default;
   std::shared_ptr<const Segment> map(const Registration& registration);
   Moved look_at_token() const;  // all: it is there
-  Moved move_by_cma(Direction direction, std::uint64_t address, std::span<const iovec> pieces, std::size_t length);
+  // no_way where the memory cannot be mapped.
+  Moved move_mapped(Direction direction, const Registration& registration, std::uint64_t address,
+                    std::span<const iovec> pieces, std::size_t length);
+  Moved move_by_cma(Direction direction, std::uint64_t address, std::span<const iovec> pieces, std::size_t length,
+                    int connection);
 
   Segment segment_;
   TableView view_;

@@ -7,24 +7,6 @@ namespace viaduct::vipl {
 
 namespace {
 
-// The bytes [offset, offset + length) of some segments.
-std::size_t gather(const VIP_DATA_SEGMENT* segments, std::size_t count, std::size_t offset, std::size_t length,
-                   iovec* pieces) {
-  std::size_t used = 0;
-  for (std::size_t i = 0; i < count && length > 0; ++i) {
-    const std::size_t size = segments[i].Length;
-    if (offset >= size) {
-      offset -= size;
-      continue;
-    }
-    const std::size_t part = std::min(size - offset, length);
-    pieces[used++] = {static_cast<std::byte*>(segments[i].Data.Address) + offset, part};
-    length -= part;
-    offset = 0;
-  }
-  return used;
-}
-
 constexpr std::uint32_t kPlainSend = 1024;  // goes out in one fragment or not at all
 constexpr std::uint16_t kPlainSegments = 4;
 
@@ -121,10 +103,12 @@ bool Vi::push_plain_send(const WorkItem& item) {
 Vi::Pushed Vi::push_item(WorkItem& item, Effects& effects) {
   if (item.is_rdma()) return rdma(item, effects);
   if (!out_.begun && item.length >= kLeastDirect && reliable()) {
-    const bool long_one = goes_by_reference(item);
-    if (item.length <= kMostDirect || !long_one) item.moved = item.moved || place_directly(item);
+    const Way way = item.moved ? Way::direct : way_of(item);
+    if (way == Way::offer) return push_offer(item);
+    if (way == Way::reference) return push_reference(item);
+    if (way == Way::direct && !item.moved)
+      item.moved = put_there(item, receives_taken_, 0, item.length) == RemoteNic::Moved::all;
     if (item.moved) return push_direct(item);
-    if (long_one) return push_reference(item);
   }
   const Pushed pushed = push_send(item);
   if (pushed == Pushed::all) sent(item);
@@ -150,6 +134,7 @@ bool Vi::run_sends(Effects& effects) {
 }
 
 bool Vi::run_all_sends(Effects& effects) {
+  if (offers_.unfinished != 0 && state_ == VIP_STATE_CONNECTED) look_at_offers(effects);
   Pushed pushed = Pushed::all;
   while (state_ == VIP_STATE_CONNECTED && pushed == Pushed::all) {
     if (out_.owner != Owner::item) {
@@ -183,7 +168,7 @@ bool Vi::run_all_sends(Effects& effects) {
     }
   }
   if (pushed == Pushed::lost) lost(VIP_ERROR_CONN_LOST, effects);
-  set_blocked(pushed == Pushed::full && state_ == VIP_STATE_CONNECTED);
+  set_blocked((pushed == Pushed::full || offers_.unfinished != 0) && state_ == VIP_STATE_CONNECTED);
   return pushed != Pushed::full;
 }
 
@@ -197,6 +182,7 @@ void Vi::set_blocked(bool now) {
 }
 
 void Vi::ask_for_room(Effects& effects) {
+  take_back_offers(effects);
   registrations_.view().vi(slot_).wants_room.store(1, std::memory_order_seq_cst);
   fence::heavy();  // the wish, then our look at the ring; the peer gives room back, then looks for wishes
   (void)run_sends(effects);

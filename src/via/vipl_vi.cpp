@@ -25,6 +25,7 @@ Vi::~Vi() = default;
 std::uint32_t Vi::number_connection() {
   std::atomic<std::uint32_t>& word = registrations_.view().vi(slot_).connection;
   const std::uint32_t number = (word.load(std::memory_order_relaxed) + 1) | 1;
+  if (has_offer_words_) clear_offer_words();
   word.store(number, std::memory_order_release);
   return number;
 }
@@ -38,6 +39,8 @@ void Vi::connected(std::unique_ptr<via::Channel> channel, std::shared_ptr<Remote
   in_ = {};
   refer_ = {};
   taking_ = {};
+  offers_ = {};
+  offers_seen_ = 0;
   posted_ = {.has_place = posted_.has_place};
   receives_taken_ = 0;
   messages_sent_ = messages_acknowledged_ = messages_placed_ = placed_told_ = 0;

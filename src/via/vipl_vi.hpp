@@ -2,8 +2,9 @@
 //
 // The thread that calls in does the work: it sends what is waiting, as far as there is room, and receives what has come
 // into the descriptors posted for it. Files: vipl_vi.cpp (creating, states), vipl_queues.cpp (posting and taking back),
-// vipl_send.cpp (out), vipl_receive.cpp (in), vipl_direct.cpp (into memory that can be mapped), vipl_reference.cpp
-// (messages too long for the ring), vipl_rdma.cpp (remote memory), vipl_connect.cpp (connecting).
+// vipl_send.cpp (out), vipl_receive.cpp (in), vipl_direct.cpp (into memory that can be reached), vipl_offer.cpp (both
+// sides share the work), vipl_reference.cpp (messages too long for the ring), vipl_rdma.cpp (remote memory),
+// vipl_connect.cpp (connecting).
 //
 // Locks: `lock` guards everything here but receiving from a channel that is in the adapter's ready queue (`attended`),
 // which needs the adapter's leadership as well. Leadership is taken first, or tried.
@@ -164,13 +165,40 @@ class Vi {
   WorkItem* oldest_read();
 
   // vipl_direct.cpp
-  static constexpr std::uint32_t kLeastDirect = 8u << 10;   // shorter ones are as fast through the ring
-  static constexpr std::uint32_t kMostDirect = 512u << 10;  // longer ones are faster in two halves
+  static constexpr std::uint32_t kLeastDirect = 8u << 10;  // shorter ones are as fast through the ring
+  static constexpr std::uint32_t kLeastByKernel = 64u << 10;
+  static constexpr std::uint32_t kLeastByKernelAlone = 128u << 10;
+  struct Shown {
+    std::uint64_t address = 0;
+    Registration memory;
+  };
+  enum class Way { ring, direct, offer, reference };
   void show_receives();
   void show(const WorkItem& item, std::uint64_t number);
   bool take_direct(const via::Fragment& fragment, Effects& effects);
-  bool place_directly(const WorkItem& item);
+  bool find_shown(std::uint64_t number, std::uint32_t length, Shown& shown) const;
+  RemoteNic::Moved put_there(const WorkItem& item, std::uint64_t number, std::uint32_t offset, std::uint32_t length);
+  Way way_of(const WorkItem& item);
   Pushed push_direct(WorkItem& item);
+
+  // vipl_offer.cpp
+  static constexpr std::uint32_t kLeastOffer = 16u << 10;
+  static constexpr std::uint32_t kLeastOfferAlone = 256u << 10;
+  bool reserve_offer_words();
+  void clear_offer_words();
+  bool may_offer(const WorkItem& item);
+  Pushed push_offer(WorkItem& item);
+  bool some_were_fetched();
+  void look_at_offers(Effects& effects);
+  void take_back_offers(Effects& effects);
+  void leave_to_peer(const WorkItem& item);
+  bool take_back(WorkItem& item);
+  void offer_is_there(WorkItem& item);
+  bool take_returned(const via::Fragment& fragment, Effects& effects);
+  bool take_offer(const via::Fragment& fragment, Effects& effects);
+  bool settle_offer(Effects& effects);
+  bool peer_has_died();
+  bool take_rest(const via::Fragment& fragment, Effects& effects);
 
   // vipl_reference.cpp
   bool goes_by_reference(const WorkItem& item) const;
@@ -179,13 +207,11 @@ class Vi {
   WorkItem* oldest_reference();
   WorkItem* asked_for();
   bool take_reference(const via::Fragment& fragment, Effects& effects);
-  bool take_help(const via::Fragment& fragment, Effects& effects);
-  bool take_helped(const via::Fragment& fragment, Effects& effects);
   bool take_taken(const via::Fragment& fragment, Effects& effects);
   bool take_declined(const via::Fragment& fragment);
   RemoteNic::Moved fetch(std::size_t offset, std::size_t length);
   void fetch_failed(RemoteNic::Moved why, Effects& effects);
-  void reference_placed(Effects& effects);
+  void long_one_is_there(Effects& effects);
 
   // vipl_receive.cpp. False: the peer talks nonsense, or the connection failed.
   enum class Enough { everything, one_receive, one_send };
@@ -244,21 +270,42 @@ class Vi {
   // Sends by reference. `asking`: the last one sent has not been answered, and nothing is sent behind it.
   struct {
     bool asking = false;
-    bool declined = false;         // the peer cannot reach our memory: never again
-    std::uint8_t tell_helped = 0;  // what could not be pushed yet: 1 not done, 2 done
-    bool tell_declined = false;
+    bool declined = false;       // the peer cannot reach our memory: never again
+    bool tell_declined = false;  // what could not be pushed yet
+    bool tell_returned = false;
     std::uint32_t tell_taken = 0;
     std::uint32_t lent = 0;  // sent, and not taken yet: the peer may be reading them
   } refer_;
-  // The one being received: some part is the sender's to write.
+  // Offers to the peer, by number: open are those behind `through`.
+  enum class Rest { said, is_there, is_not };
   struct {
-    bool waiting = false;
+    Rest rest = Rest::said;  // of the last one
+    std::uint64_t made = 0;
+    std::uint64_t through = 0;  // by the peer
+    std::uint64_t asked_back = 0;
+    std::uint32_t unfinished = 0;  // sends
+    std::uint32_t looks = 0;       // since the peer fetched one
+    std::uint32_t pause = 0;       // messages until the next offer
+    std::uint32_t next_pause = 0;
+    bool never = false;  // the peer cannot reach our memory
+  } offers_;
+  std::uint64_t offers_seen_ = 0;  // of the peer's
+  bool has_offer_words_ = false;   // in the table
+
+  // The one being received by reference, or of which a part is the sender's to write.
+  struct {
+    bool waiting = false;  // for kRest
+    bool stalled = false;  // an offer that the sender has asked back, or has to: it stays in the ring until the verdict
+    bool returned = false;
+    bool peer_is_gone = false;
+    std::uint32_t looks = 0;  // for a verdict
     std::uint32_t word = 0;
     std::uint32_t length = 0;
     std::uint32_t immediate = 0;
     std::uint32_t handle = 0;
     std::uint64_t address = 0;
     std::uint32_t theirs_from = 0;
+    std::uint64_t offer = 0;
   } taking_;
 
   // Receive descriptors of this connection, without those that had a fault of their own.

@@ -10,9 +10,12 @@
 // Under the VI's lock, except `waiters`.
 #pragma once
 
+#include <sys/uio.h>
 #include <viaduct/vipl.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -26,11 +29,13 @@ class Cq;
 
 struct WorkItem {
   VIP_DESCRIPTOR* descriptor = nullptr;
-  std::uint64_t sequence = 0;  // of reliable reception: which acknowledgement finishes it
+  std::uint64_t sequence = 0;  // of reliable reception: which acknowledgement finishes it. Of an offer: its receive
+  std::uint64_t offer = 0;     // its number; 0: none
   VIP_MEM_HANDLE memory = 0;   // that the descriptor itself lies in
   std::uint32_t length = 0;    // of all its data segments
   std::uint32_t version = 0;   // of the registrations when it was last checked
   std::uint32_t status = 0;    // VIP_STATUS_*, once finished
+  std::uint32_t part = 0;      // of an offer: how many bytes are
   std::uint16_t segments = 0;  // data segments
   std::uint16_t control = 0;   // as posted: what the program writes there later does not matter
   bool finished = false;
@@ -59,6 +64,24 @@ struct WorkItem {
   }
 };
 
+// The bytes [offset, offset + length) of some segments.
+inline std::size_t gather(const VIP_DATA_SEGMENT* segments, std::size_t count, std::size_t offset, std::size_t length,
+                          iovec* pieces) {
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < count && length > 0; ++i) {
+    const std::size_t size = segments[i].Length;
+    if (offset >= size) {
+      offset -= size;
+      continue;
+    }
+    const std::size_t part = std::min(size - offset, length);
+    pieces[used++] = {static_cast<std::byte*>(segments[i].Data.Address) + offset, part};
+    length -= part;
+    offset = 0;
+  }
+  return used;
+}
+
 using QueueHandler = void (*)(VIP_PVOID, VIP_NIC_HANDLE, VIP_VI_HANDLE, VIP_DESCRIPTOR*);
 
 class WorkQueue {
@@ -76,6 +99,7 @@ class WorkQueue {
   bool has_waiting() const { return next_ != tail_; }
   bool has_open() const { return done_ != tail_; }  // that are not complete
   bool has_only_one_waiting() const { return next_ + 1 == tail_; }
+  bool has_only_one() const { return head_ + 1 == tail_; }
 
   WorkItem& push(const WorkItem& item) {
     if (tail_ - head_ > mask_) [[unlikely]]

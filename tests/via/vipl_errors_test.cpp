@@ -57,6 +57,15 @@ class ViplErrors : public ::testing::Test {
     descriptor->DS[0].Local.Handle = region.handle;
     return descriptor;
   }
+  // In two segments: such a message goes through the ring, in parts.
+  VIP_DESCRIPTOR* prepare_two_in(const Region& region, std::size_t index, std::uint32_t length) {
+    VIP_DESCRIPTOR* const descriptor = program_.prepare(index, {{0, length / 2}, {length / 2, length - length / 2}});
+    for (int i = 0; i < 2; ++i) {
+      descriptor->DS[i].Local.Data.Address = region.data() + i * (length / 2);
+      descriptor->DS[i].Local.Handle = region.handle;
+    }
+    return descriptor;
+  }
   HangGuard guard_;
   Program program_{2 * std::size_t{kBig}};
   ErrorLog errors_;
@@ -102,8 +111,8 @@ TEST_F(ViplErrors, AnAcknowledgedSendWhoseDescriptorIsGone) {
 TEST_F(ViplErrors, ASendDeregisteredHalfwayBreaksTheConnection) {
   connect({.max_transfer = kBig});
   Region region(program_, kBig);
-  ASSERT_EQ(program_.post_receive(b_, 1, 0, kBig), VIP_SUCCESS);
-  VIP_DESCRIPTOR* const send = prepare_in(region, 0, kBig);
+  ASSERT_EQ(program_.post_receive(b_, program_.prepare(1, {{0, 64}, {64, kBig - 64}})), VIP_SUCCESS);
+  VIP_DESCRIPTOR* const send = prepare_two_in(region, 0, kBig);
   ASSERT_EQ(program_.post_send(a_, send), VIP_SUCCESS);
   VIP_DESCRIPTOR* none = nullptr;
   ASSERT_EQ(VipRecvDone(b_, &none), VIP_NOT_DONE) << "a part of it has come";
@@ -120,9 +129,9 @@ TEST_F(ViplErrors, AReceiveDeregisteredHalfwayIsNotWrittenTo) {
   for (const VIP_RELIABILITY_LEVEL level : {VIP_SERVICE_UNRELIABLE, VIP_SERVICE_RELIABLE_DELIVERY}) {
     connect({.level = level, .max_transfer = kBig});
     Region region(program_, kBig);
-    VIP_DESCRIPTOR* const receive = prepare_in(region, 0, kBig);
+    VIP_DESCRIPTOR* const receive = prepare_two_in(region, 0, kBig);
     ASSERT_EQ(program_.post_receive(b_, receive), VIP_SUCCESS);
-    ASSERT_EQ(program_.post_send(a_, 1, 0, kBig), VIP_SUCCESS);
+    ASSERT_EQ(program_.post_send(a_, program_.prepare(1, {{0, 64}, {64, kBig - 64}})), VIP_SUCCESS);
     VIP_DESCRIPTOR* none = nullptr;
     ASSERT_EQ(VipRecvDone(b_, &none), VIP_NOT_DONE);
     region.deregister();

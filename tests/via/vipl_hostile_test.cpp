@@ -115,14 +115,28 @@ TEST_P(ViplHostile, MessagesThatMakeNoSense) {
          s.say(kDirect, DirectHeader{0, ~0u, 0, 0});
        }},
       {"half a placement", [](Stranger& s) { s.say(kDirect, std::vector<std::byte>(8)); }},
-      {"help for nothing",
+      {"half an offer", [](Stranger& s) { s.say(kOffer, std::vector<std::byte>(24)); }},
+      {"an offer for another descriptor",
        [](Stranger& s) {
-         s.say(kHelp, HelpHeader{0, 1, 0, 4096, 0});
+         s.say(kOffer, OfferHeader{0, 1, 40'000, 0, 20'000, 1, 0, 1});
        }},
-      {"help that was not asked for",
+      {"an offer out of order",
        [](Stranger& s) {
-         s.say(kHelped, HelpedHeader{1, 0});
+         s.say(kOffer, OfferHeader{0, 1, 40'000, 0, 20'000, 0, 0, 2});
        }},
+      {"an offer of nothing",
+       [](Stranger& s) {
+         s.say(kOffer, OfferHeader{0, 1, 40'000, 0, 0, 0, 0, 1});
+       }},
+      {"an offer of more than there is",
+       [](Stranger& s) {
+         s.say(kOffer, OfferHeader{0, 1, 40'000, 0, 40'000, 0, 0, 1});
+       }},
+      {"the rest of nothing",
+       [](Stranger& s) {
+         s.say(kRest, RestHeader{1, 0});
+       }},
+      {"nothing returned", [](Stranger& s) { s.say(kReturned, std::vector<std::byte>()); }},
       {"nothing taken", [](Stranger& s) { s.say(kTaken, std::vector<std::byte>()); }},
       {"nothing declined", [](Stranger& s) { s.say(kDeclined, std::vector<std::byte>()); }},
       {"hanging up", [](Stranger& s) { s.hang_up(); }},
@@ -187,17 +201,20 @@ TEST_P(ViplHostile, RandomAnswersToLongSends) {
       const auto handle = static_cast<std::uint32_t>(somewhere(offered));
       const auto length = static_cast<std::uint32_t>(somewhere(kLong));
       const std::uint64_t address = somewhere(reinterpret_cast<std::uint64_t>(theirs.data()));
-      switch (random.below(7)) {
+      switch (random.below(8)) {
         case 0:
           (void)stranger_->say(kReference, ReferenceHeader{address, handle, length, 0, 0});
           break;
         case 1:
         case 2:
-          (void)stranger_->say(kHelp, HelpHeader{address, handle, static_cast<std::uint32_t>(somewhere(1000)),
-                                                 random.chance(0.5) ? 4096 : length, 0});
+          (void)stranger_->say(kOffer, OfferHeader{address, handle, length, 0, random.chance(0.5) ? 4096 : length / 2,
+                                                   0, 0, somewhere(1)});
           break;
         case 3:
-          (void)stranger_->say(kHelped, HelpedHeader{static_cast<std::uint32_t>(random.below(2)), 0});
+          (void)stranger_->say(kRest, RestHeader{static_cast<std::uint32_t>(random.below(2)), 0});
+          break;
+        case 6:
+          if (random.chance(0.3)) (void)stranger_->say(kReturned, std::vector<std::byte>());
           break;
         case 4:
           (void)stranger_->say(kTaken, std::vector<std::byte>());

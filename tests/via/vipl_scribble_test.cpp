@@ -62,10 +62,10 @@ int vandal(const std::string& name, std::uint64_t seed, VIP_RELIABILITY_LEVEL le
   for (int i = 0; i < 200; ++i) {
     if (random.chance(0.3)) (void)stranger.say(kSend, std::vector<std::byte>(random.below(3000)));
     if (random.chance(0.05)) (void)stranger.say(kReference, ReferenceHeader{address, handle, kLong, 0, 0});
-    if (random.chance(0.05)) (void)stranger.say(kHelp, HelpHeader{address, handle, 0, kLong / 2, 0});
+    if (random.chance(0.05)) (void)stranger.say(kOffer, OfferHeader{address, handle, kLong, 0, kLong / 2, 1, 0, 1});
     if (random.chance(0.05))
       (void)stranger.say(kDirect, DirectHeader{static_cast<std::uint32_t>(random.below(3)), 4000, 0, 0});
-    if (random.chance(0.02)) (void)stranger.say(kHelped, HelpedHeader{1, 0});
+    if (random.chance(0.02)) (void)stranger.say(kRest, RestHeader{1, 0});
     if (random.chance(0.02)) (void)stranger.say(kTaken, std::vector<std::byte>());
     std::vector<Mapping> ours = shared_mappings();
     std::erase_if(ours,
