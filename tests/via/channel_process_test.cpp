@@ -26,8 +26,6 @@ using viaduct::testing::limit;
 using viaduct::testing::open_descriptors;
 using viaduct::testing::rounds;
 
-constexpr ChannelOptions kSmall{.bulk_bytes = 4096, .slots = 8};
-
 // A child at the other end of a channel. It has said hello: it is there.
 class Peer {
  public:

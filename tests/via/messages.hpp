@@ -12,6 +12,8 @@
 
 namespace viaduct::via::testing {
 
+constexpr ChannelOptions kSmall{.bulk_bytes = 4096, .slots = 8};
+
 using Bytes = std::vector<std::byte>;
 
 inline std::byte expected_byte(std::uint64_t seed, std::size_t at) {
@@ -96,6 +98,14 @@ inline bool reaches_end(Channel& channel) {
     else if (channel.wait_to_receive(-1))
       return false;
   }
+}
+
+// How many fragments were there.
+inline std::size_t consume_all(Channel& channel) {
+  Fragment fragment;
+  std::size_t count = 0;
+  for (; channel.peek(fragment) == Got::fragment; ++count) channel.consume();
+  return count;
 }
 
 }  // namespace viaduct::via::testing

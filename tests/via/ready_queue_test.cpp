@@ -1,9 +1,5 @@
-// The ready queue: everything that happens on any of its channels is reported, looking costs nothing, sleeping is
-// sleep.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+// The ready queue: everything that happens on any of its channels is reported, and looking costs nothing.
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -12,15 +8,13 @@
 #include <map>
 #include <thread>
 
-#include "base/child.hpp"
 #include "base/fd.hpp"
 #include "base/random.hpp"
-#include "via/messages.hpp"
+#include "via/ready_crowd.hpp"
 
-namespace viaduct::via {
+namespace viaduct::via::testing {
 namespace {
 
-using namespace via::testing;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
@@ -29,93 +23,6 @@ using viaduct::testing::HangGuard;
 using viaduct::testing::kSanitized;
 using viaduct::testing::limit;
 using viaduct::testing::rounds;
-
-using Tags = std::vector<std::uint64_t>;
-
-constexpr ChannelOptions kSmall{.bulk_bytes = 4096, .slots = 8};
-
-std::unique_ptr<ReadyQueue> make_queue(std::uint32_t most) {
-  std::error_code fault;
-  auto queue = ReadyQueue::make(most, fault);
-  EXPECT_FALSE(fault) << fault.message();
-  return queue;
-}
-
-ChannelPair make_pair() {
-  std::error_code fault;
-  ChannelPair pair = make_channel_pair(kSmall, fault);
-  EXPECT_FALSE(fault) << fault.message();
-  return pair;
-}
-
-Tags take(ReadyQueue& queue, std::size_t most = 64) {
-  Tags tags(most);
-  tags.resize(queue.take(tags));
-  return tags;
-}
-
-Tags wait(ReadyQueue& queue, int timeout_ms = -1, std::size_t most = 64) {
-  Tags tags(most);
-  tags.resize(queue.wait(tags, timeout_ms));
-  return tags;
-}
-
-// How many fragments were there.
-std::size_t consume_all(Channel& channel) {
-  Fragment fragment;
-  std::size_t count = 0;
-  for (; channel.peek(fragment) == Got::fragment; ++count) channel.consume();
-  return count;
-}
-
-bool ended(Channel& channel) {
-  Fragment fragment;
-  return channel.peek(fragment) == Got::end;
-}
-
-// So many looks in vain that every channel is armed again.
-void look_until_all_are_armed(ReadyQueue& queue) {
-  for (int look = 0; look < 5000; ++look) ASSERT_THAT(take(queue), IsEmpty());
-}
-
-// The first channel is armed for the queue, whose owner is awake: who sends on it gives a hint and rings nobody.
-void arm_first_only(ReadyQueue& queue, const ChannelPair& other, std::uint64_t others_tag) {
-  ASSERT_THAT(wait(queue, 1), IsEmpty());
-  ASSERT_EQ(other.second->try_send({}, 0), Sent::yes);
-  ASSERT_THAT(take(queue), ElementsAre(others_tag));
-  ASSERT_EQ(consume_all(*other.first), 1u);
-}
-
-double processor_ms() {
-  rusage usage{};
-  ::getrusage(RUSAGE_THREAD, &usage);
-  const auto ms = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_usec) / 1e3;
-  };
-  return ms(usage.ru_utime) + ms(usage.ru_stime);
-}
-
-// Channels by the dozen: `here` are in the queue with their index as tag, `there` are their peers.
-struct Crowd {
-  explicit Crowd(std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-      ChannelPair pair = make_pair();
-      here.push_back(std::move(pair.first));
-      there.push_back(std::move(pair.second));
-    }
-    queue = make_queue(static_cast<std::uint32_t>(count));
-    for (std::size_t i = 0; i < count; ++i) EXPECT_FALSE(queue->add(*here[i], i));
-  }
-  std::vector<std::unique_ptr<Channel>> here, there;
-  std::unique_ptr<ReadyQueue> queue;  // goes before its channels
-};
-
-// Five descriptors a pair: two ends of two, and the queue that the peer has received.
-bool may_open_descriptors(std::size_t count) {
-  rlimit now{};
-  ::getrlimit(RLIMIT_NOFILE, &now);
-  return now.rlim_max >= count && limit(RLIMIT_NOFILE, now.rlim_max);
-}
 
 class ReadyQueueOf : public ::testing::TestWithParam<std::size_t> {
  protected:
@@ -420,13 +327,6 @@ TEST(ReadyQueue, TheEndIsReportedUntilItIsRemoved) {
   }
 }
 
-std::unique_ptr<Channel> open_to(Fd& socket) {
-  std::error_code fault;
-  auto channel = open_channel(socket.release(), kSmall, fault);
-  EXPECT_NE(channel, nullptr) << fault.message();
-  return channel;
-}
-
 TEST(ReadyQueue, AKilledPeerIsReported) {
   const HangGuard guard;
   for (const bool by_waiting : {false, true})
@@ -463,150 +363,5 @@ TEST(ReadyQueue, AKilledPeerIsReported) {
     }
 }
 
-// ---- sleeping
-
-TEST(ReadyQueue, ASignalEndsTheWait) {
-  const HangGuard guard;
-  Crowd crowd(3);
-  struct sigaction action {};
-  struct sigaction before {};
-  action.sa_handler = [](int) {};
-  ASSERT_EQ(::sigaction(SIGUSR1, &action, &before), 0);
-  std::atomic<bool> returned = false;
-  std::thread waiter([&] {
-    EXPECT_THAT(wait(*crowd.queue), IsEmpty());
-    returned = true;
-  });
-  while (!returned) {
-    ::pthread_kill(waiter.native_handle(), SIGUSR1);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  waiter.join();
-  ::sigaction(SIGUSR1, &before, nullptr);
-}
-
-// Another thread sends on the queue's own channels and sleeps for room: doorbells for the queue are not lost on it.
-TEST(ReadyQueue, SleepingSendersDoNotDisturbTheQueue) {
-  const HangGuard guard;
-  Crowd crowd(3);
-  const int messages = rounds(1500);
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < 3; ++i) {
-    threads.emplace_back([&, i] {
-      for (int n = 0; n < messages; ++n) EXPECT_TRUE(send_message(*crowd.here[i], {}, 0));
-    });
-    threads.emplace_back([&, i] {  // answers every message
-      for (int n = 0; n < messages; ++n)
-        EXPECT_TRUE(receive_message(*crowd.there[i]) && send_message(*crowd.there[i], {}, 0));
-    });
-  }
-  for (std::size_t received = 0; received < 3u * static_cast<std::size_t>(messages);) {
-    const Tags tags = wait(*crowd.queue, 20'000);
-    ASSERT_THAT(tags, Not(IsEmpty())) << "a wake-up was lost after " << received;
-    for (const std::uint64_t tag : tags) received += consume_all(*crowd.here[tag]);
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-TEST(ReadyQueue, NothingIsLostUnderStress) {
-  const HangGuard guard;
-  constexpr std::size_t kThreads = 3, kChannels = 60;
-  Crowd crowd(kThreads * kChannels);
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
-  std::atomic<std::uint64_t> sent = 0;
-  std::vector<std::thread> senders;
-  for (std::size_t t = 0; t < kThreads; ++t)
-    senders.emplace_back([&, t] {
-      Random random(t);
-      std::vector<std::uint32_t> next(kChannels);
-      while (std::chrono::steady_clock::now() < until) {
-        for (std::uint64_t n = random.below(40); n > 0; --n) {
-          const std::size_t which = random.chance(0.5) ? random.below(4) : random.below(kChannels);
-          if (crowd.there[t * kChannels + which]->try_send({}, next[which]) != Sent::yes) continue;
-          ++next[which], ++sent;
-        }
-        if (random.chance(0.3)) std::this_thread::sleep_for(std::chrono::microseconds(random.below(300)));
-      }
-      for (std::size_t i = 0; i < kChannels; ++i) crowd.there[t * kChannels + i]->finish_sending();
-    });
-  std::vector<std::uint32_t> expected(crowd.here.size());
-  std::uint64_t received = 0;
-  std::size_t open = crowd.here.size();
-  Random random(99);
-  while (open > 0) {
-    const std::size_t most = 1 + random.below(40);
-    const Tags tags = random.chance(0.5) ? take(*crowd.queue, most) : wait(*crowd.queue, 10'000, most);
-    for (const std::uint64_t tag : tags) {
-      Fragment fragment;
-      Got got;
-      for (; (got = crowd.here[tag]->peek(fragment)) == Got::fragment; ++received) {
-        ASSERT_EQ(fragment.immediate, expected[tag]++);
-        crowd.here[tag]->consume();
-      }
-      if (got == Got::end) crowd.queue->remove(*crowd.here[tag]), --open;
-    }
-  }
-  for (std::thread& thread : senders) thread.join();
-  EXPECT_EQ(received, sent);
-  EXPECT_GT(received, 1000u);
-}
-
-// ---- peers in several processes
-
-TEST(ReadyQueue, PeersInSeveralProcesses) {
-  const HangGuard guard;
-  constexpr std::size_t kProcesses = 4, kChannels = 25;
-  const int messages = rounds(100);
-  std::vector<std::unique_ptr<Child>> children;
-  std::vector<std::unique_ptr<Channel>> channels;
-  for (std::size_t p = 0; p < kProcesses; ++p) {
-    std::vector<FdPair> sockets;
-    for (std::size_t i = 0; i < kChannels; ++i) sockets.push_back(*make_socket_pair(SOCK_STREAM));
-    children.push_back(std::make_unique<Child>([&] {
-      std::vector<std::unique_ptr<Channel>> mine;
-      for (FdPair& pair : sockets) {
-        pair.first.reset();
-        std::error_code fault;
-        mine.push_back(join_channel(pair.second.release(), 10'000, fault));
-        CHILD_EXPECT(mine.back() != nullptr);
-      }
-      Random random(p);
-      std::vector<int> left(kChannels, messages);
-      for (int all = messages * static_cast<int>(kChannels); all > 0;) {
-        const std::size_t which = random.below(kChannels);
-        if (left[which] == 0) continue;
-        --left[which], --all;
-        CHILD_EXPECT(
-            send_message(*mine[which], message(random.below(200), 1), static_cast<std::uint32_t>(left[which])));
-        if (random.chance(0.01)) std::this_thread::sleep_for(std::chrono::microseconds(random.below(2000)));
-      }
-      if (p == 0) ::kill(::getpid(), SIGKILL);  // the others close in good order
-      return 0;
-    }));
-    for (FdPair& pair : sockets) channels.push_back(open_to(pair.first));
-  }
-  const auto queue = make_queue(kProcesses * kChannels);
-  for (std::size_t i = 0; i < channels.size(); ++i) ASSERT_FALSE(queue->add(*channels[i], i));
-  std::vector<int> left(channels.size(), messages);
-  for (std::size_t open = channels.size(); open > 0;) {
-    const Tags tags = wait(*queue, 20'000);
-    ASSERT_THAT(tags, Not(IsEmpty())) << open << " channels are still open";
-    for (const std::uint64_t tag : tags) {
-      Fragment fragment;
-      Got got;
-      for (; (got = channels[tag]->peek(fragment)) == Got::fragment; channels[tag]->consume()) {
-        ASSERT_EQ(fragment.immediate, static_cast<std::uint32_t>(--left[tag]));
-        ASSERT_TRUE(matches(fragment.bytes, 1));
-      }
-      if (got == Got::end) queue->remove(*channels[tag]), --open;
-    }
-  }
-  for (std::size_t i = 0; i < channels.size(); ++i) {
-    EXPECT_EQ(left[i], 0);
-    EXPECT_EQ(channels[i]->close_reason(), i < kChannels ? CloseReason::peer_died : CloseReason::peer_finished);
-  }
-  for (std::size_t p = 0; p < kProcesses; ++p) EXPECT_EQ(children[p]->wait(), p == 0 ? -SIGKILL : 0);
-}
-
 }  // namespace
-}  // namespace viaduct::via
+}  // namespace viaduct::via::testing
