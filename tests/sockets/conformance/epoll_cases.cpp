@@ -459,23 +459,10 @@ CASE(epoll, young, "a thread sleeps in epoll_wait since before the connection wa
   Link link = run.open();
   const int set = ::epoll_create1(0);
   add(set, link.fd, EPOLLIN, 1);
-  constexpr int kRounds = 60;
-  int woken = 0;
-  std::thread reader([&] {
-    for (int i = 0; i < kRounds; ++i) {
-      epoll_event event;
-      if (::epoll_wait(set, &event, 1, 3000) != 1 || !link.receive(1)) return;
-      ++woken;
-    }
+  run.ask_while_another_waits(link, [&] {
+    epoll_event event;
+    return ::epoll_wait(set, &event, 1, 3000);
   });
-  run.agent.begin(Order::echo, link.number, kRounds);
-  for (int i = 0; i < kRounds; ++i) {
-    if (!link.send(1)) break;
-    ::usleep(1000);
-  }
-  reader.join();
-  note("answers %d", woken);
-  run.agent.end();
 }
 
 CASE(epoll, many, "200 connections in one set: each is told, none twice, none forgotten") {

@@ -192,6 +192,19 @@ void Run::warm_up(Link& link) {
   if (on_ring() <= before) ++missed_;
 }
 
+void Run::ask_while_another_waits(Link& link, const std::function<int()>& wait) {
+  constexpr int kRounds = 60;
+  int woken = 0;
+  std::thread reader([&] {
+    while (woken < kRounds && wait() == 1 && link.receive(1)) ++woken;
+  });
+  agent.begin(Order::echo, link.number, kRounds);
+  for (int i = 0; i < kRounds && link.send(1); ++i) ::usleep(1000);
+  reader.join();
+  note("answers %d", woken);
+  agent.end();
+}
+
 Link Run::warm(Opening opening, int family) {
   Link link = open(opening, family);
   warm_up(link);

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -119,6 +120,8 @@ class Run {
   // Bytes that the agent sends, or expects, counted in the link.
   void peer_sends(Link& link, std::size_t bytes);
   void peer_receives(Link& link, std::size_t bytes);
+  // One thread waits for each answer of the agent with `wait`, which returns how many were told; this one asks.
+  void ask_while_another_waits(Link& link, const std::function<int()>& wait);
   void peer_says(const char* what, Order order, const Link& link, std::int64_t a = 0, std::int64_t b = 0,
                  std::int64_t c = 0);
 

@@ -202,23 +202,10 @@ CASE(wait, poll_while_young, "a thread sleeps in poll since before the connectio
 
 CASE(wait, poll_other_thread_sends, "one thread polls for answers, another sends the requests") {
   Link link = run.open();
-  constexpr int kRounds = 60;
-  int woken = 0;
-  std::thread reader([&] {
-    for (int i = 0; i < kRounds; ++i) {
-      pollfd entry{link.fd, POLLIN, 0};
-      if (::poll(&entry, 1, 3000) != 1 || !link.receive(1)) return;
-      ++woken;
-    }
+  run.ask_while_another_waits(link, [&] {
+    pollfd entry{link.fd, POLLIN, 0};
+    return ::poll(&entry, 1, 3000);
   });
-  run.agent.begin(Order::echo, link.number, kRounds);
-  for (int i = 0; i < kRounds; ++i) {
-    if (!link.send(1)) break;
-    ::usleep(1000);
-  }
-  reader.join();
-  note("answers %d", woken);
-  run.agent.end();
 }
 
 CASE(wait, select_sets, "select with reading, writing and exceptional sets, timeouts and bad descriptors") {
