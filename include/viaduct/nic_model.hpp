@@ -19,7 +19,7 @@
 
 namespace viaduct::nic::model {
 
-// Cycles of a handler with its code and its data in a scratch pad, without the words it must fetch from SRAM.
+// Cycles of a handler with its code and its data in a scratch pad, without what it must fetch from SRAM and registers.
 struct HandlerCost {
   double call = 0;  // per call
   double item = 0;  // per frame, packet, completion or descriptor
@@ -29,12 +29,14 @@ struct Card {
   // Processors.
   double clock_hz = 88e6;
   std::array<HandlerCost, kEvents> handler{};
-  double fragment = 0;          // of a packet, each after the first
-  double code_in_sram = 0;      // stall cycles per cycle of work: filling the one-line instruction cache
-  double data_in_sram = 0;      // stall cycles per cycle of work: bookkeeping data
-  double sram_word = 0;         // stall cycles per word of rings, descriptor queues and registers: never in a pad
-  double sram_bytes_per_s = 0;  // shared by the processors, both DMA channels and both MAC channels
-  double claim = 0;             // cycles to take and release the semaphore (dynamic only)
+  double fragment = 0;      // of a packet, each after the first
+  double data_in_sram = 0;  // accesses to bookkeeping data per cycle of work, where it is not in a pad
+  double claim = 0;         // cycles to take and release the semaphore (dynamic only)
+
+  // SRAM: shared by the processors, both DMA channels and both MAC channels.
+  double sram_latency = 0;       // cycles that a processor waits before the first word; a register takes no more
+  double sram_bytes_per_s = 0;   // of a processor's words, eight bytes each
+  double sram_per_transfer = 1;  // what a byte of DMA or MAC takes, in bytes of a processor
 
   // PCI: clocks of the bus.
   double bus_hz = 66e6;
@@ -117,7 +119,6 @@ VIADUCT_API double ethernet_megabits(std::uint32_t datagram, double link_bits_pe
 enum class Basis {
   calibrated,  // the parameters were chosen so that this comes out
   predicted,   // follows from them
-  assumed,     // hangs on a parameter that RELEASE cannot show and that was chosen by somebody who knew this number
 };
 struct Comparison {
   std::string what;
@@ -145,7 +146,7 @@ struct Comparisons {
   std::vector<Ordering> orderings;
   std::vector<Point> points;
 };
-VIADUCT_API Comparisons compare_with_paper(std::uint64_t packets = 4000);
+VIADUCT_API Comparisons compare_with_paper(std::uint64_t packets = 12000);
 
 // Beyond the paper: faster links, more processors (bus and SRAM grow with the link, the clock as given).
 struct Scaling {

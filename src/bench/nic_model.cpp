@@ -23,8 +23,6 @@ const char* name_of(model::Basis basis) {
       return "calibrated";
     case model::Basis::predicted:
       return "predicted";
-    case model::Basis::assumed:
-      return "assumed";
   }
   return "";
 }
@@ -87,17 +85,15 @@ void add_point(Report& report, const model::Point& point) {
 }  // namespace
 
 Result<Report> run_nic_model(const Options& options) {
-  const std::uint64_t packets = options.quick ? 1000 : 4000;
   Report report{
       "nic-model", "The adapter's firmware in virtual time on the paper's card, against the paper", {}, {}, {}, {}};
-  const model::Comparisons comparisons = model::compare_with_paper(packets);
+  const model::Comparisons comparisons = options.quick ? model::compare_with_paper(1000) : model::compare_with_paper();
   for (const model::Comparison& row : comparisons.rows) add_comparison(report, row);
-  for (const model::Scaling& row : model::scale(packets)) add_scaling(report, row);
+  for (const model::Scaling& row : model::scale(options.quick ? 1000 : 4000)) add_scaling(report, row);
   for (const model::Point& point : comparisons.points) add_point(report, point);
   for (const model::Ordering& ordering : comparisons.orderings) add_ordering(report, ordering);
   report.notes.push_back(
-      "calibrated: on RELEASE and figure 5; predicted: follows, though not blindly; assumed: hangs on a value chosen "
-      "by somebody who knew the result (docs/nic-model.md)");
+      "calibrated: on RELEASE and figure 5; predicted: follows, though not blindly (docs/nic-model.md)");
   report.notes.push_back("not modelled: the BSD firmware (only object code exists), the Intel and Netgear cards");
   if (options.quick) report.notes.push_back("quick: short runs move results by some per cent");
   return report;

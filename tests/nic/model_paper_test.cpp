@@ -35,7 +35,7 @@ TEST(ModelPaper, IsCalibratedOnReleaseAndFigure5) {
   for (const Comparison& row : comparisons().rows)
     if (row.basis == Basis::calibrated && row.throughput) {
       EXPECT_TRUE(row.what.find("RELEASE") != std::string::npos) << row.what;  // nothing else may be calibrated on
-      EXPECT_LT(std::abs(row.deviation()), row.what.starts_with("Click") ? 0.12 : 0.02) << row.what;
+      EXPECT_LT(std::abs(row.deviation()), row.what.starts_with("Click") ? 0.04 : 0.02) << row.what;
     }
 }
 
@@ -51,17 +51,8 @@ TEST(ModelPaper, PredictsThroughputsWithinTenPerCent) {
     missed.push_back(row.what);
     EXPECT_NE(row.remark, "") << row.what;
   }
-  EXPECT_GE(held, 15u);
-  EXPECT_THAT(missed,
-              testing::UnorderedElementsAre("both ways, 600 B, PARALLEL", "both ways, 18 B, PARALLEL over RELEASE",
-                                            "both ways, parallelization alone, least", "both ways, scratch pads, most",
-                                            "thttpd, WC, PARALLEL", "Click, PARALLEL over RELEASE, least",
-                                            "Click, PARALLEL over RELEASE, most"));
-  for (const Comparison& row : comparisons().rows) {
-    if (row.basis == Basis::predicted && row.throughput && row.what != "thttpd, WC, PARALLEL") {
-      EXPECT_LT(std::abs(row.deviation()), 0.22) << row.what;  // also what misses stays near
-    }
-  }
+  EXPECT_GE(held, 24u);
+  EXPECT_THAT(missed, testing::ElementsAre("thttpd, WC, PARALLEL"));  // the server is the bound
 }
 
 TEST(ModelPaper, ShowsTheOrderings) {
@@ -69,7 +60,7 @@ TEST(ModelPaper, ShowsTheOrderings) {
   for (const Ordering& ordering : comparisons().orderings)
     if (!ordering.holds) missed.push_back(ordering.what);
   EXPECT_GE(comparisons().orderings.size(), 25u);
-  EXPECT_THAT(missed, testing::ElementsAre("both ways: SRAM-CODE and SRAM-DATA between PARALLEL and SRAM-BOTH"));
+  EXPECT_THAT(missed, testing::IsEmpty());
 }
 
 TEST(ModelPaper, ShowsPingGettingShorter) {
@@ -82,7 +73,7 @@ TEST(ModelScaling, MoreProcessorsNeedMoreThanAStaticPartition) {
   double statically = 0, packetwise = 0, last = 0;
   for (const Scaling& row : scale(1000)) {
     EXPECT_LE(row.of_line_rate, 1.01);
-    if (row.link_gbits != 10 || row.clock_mhz != 500 || row.datagram != 1472) continue;
+    if (row.link_gbits != 10 || row.clock_mhz != 200 || row.datagram != 1472) continue;
     if (row.split == Split::parallel) statically = row.of_line_rate;
     if (row.split == Split::packet_parallel) {
       EXPECT_GE(row.of_line_rate, 0.97 * last);

@@ -89,6 +89,28 @@ TEST(ModelRun, IsNeverFasterThanTheLinkOrTheBus) {
   EXPECT_LE(bound.bus_busy, 1.001);
 }
 
+// Transfers go first, so large frames slow a processor down; where they take all of the SRAM's time, neither processor
+// nor bus is the bound.
+TEST(ModelRun, SharesTheSram) {
+  Card card = tigon();
+  card.bus_hz *= 100;
+  const auto large_over_small = [&] {
+    return run(card, release_sram_both(), udp_both(1000), 4000).send_pps /
+           run(card, release_sram_both(), udp_both(18), 4000).send_pps;
+  };
+  EXPECT_LT(large_over_small(), 0.92);
+  card.sram_per_transfer = 0;
+  EXPECT_GT(large_over_small(), 0.98);
+
+  card.sram_per_transfer = 2;
+  card.clock_hz *= 100;
+  const Outcome bound = run(card, parallel(), udp_both(1472), 4000);
+  const double of_sram =
+      (bound.send_pps + bound.receive_pps) * 1514 * 2 * card.sram_per_transfer / card.sram_bytes_per_s;
+  EXPECT_GT(of_sram, 0.9);
+  EXPECT_LE(of_sram, 1.0);
+}
+
 TEST(ModelRun, AccountsForEveryHandler) {
   const Outcome outcome = run(tigon(), release(), udp_both(18), 2000);
   EXPECT_NEAR(std::accumulate(outcome.profile.begin(), outcome.profile.end(), 0.0), 1, 1e-9);

@@ -1,4 +1,5 @@
-// The PCI bus: both DMA channels share it, one transfer at a time, in turn. A channel keeps order.
+// The PCI bus: both DMA channels share it, one transfer at a time, in turn. A channel keeps order. A transfer takes as
+// long as the slower of bus and SRAM.
 #pragma once
 
 #include <cmath>
@@ -35,7 +36,8 @@ class Bus {
     if (busy_) return;
     for (const unsigned channel : {1 - last_, last_}) {
       if (queue_[channel].empty() || queue_[channel].front().at > calendar_.now()) continue;
-      const Time duration = duration_of(channel, queue_[channel].front().descriptor.length);
+      const std::uint32_t length = queue_[channel].front().descriptor.length;
+      const Time duration = std::max(duration_of(channel, length), sram_.dma_time(calendar_.now(), length));
       busy_ = true;
       last_ = channel;
       busy_time_ += duration;
@@ -50,7 +52,7 @@ class Bus {
     move(channel, descriptor);
     done_[channel].push_back({descriptor.what, descriptor.queue, descriptor.argument});
     ++completed_[channel];
-    sram_.moved(calendar_.now(), descriptor.length);
+    sram_.moved(calendar_.now(), Sram::kDma, descriptor.length);
     start();
   }
 

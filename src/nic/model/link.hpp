@@ -40,7 +40,7 @@ class TransmitChannel {
   std::uint64_t finish() {
     std::uint64_t tag;
     std::memcpy(&tag, memory_.data() + (next_ - used_) % kSlots * kSlotBytes, sizeof tag);
-    sram_.moved(calendar_.now(), waiting_.front().length);
+    sram_.moved(calendar_.now(), Sram::kMac, waiting_.front().length);
     waiting_.pop_front();
     --used_;
     busy_ = false;
@@ -72,7 +72,7 @@ class ReceiveChannel {
   void put(Time now, std::uint32_t length, std::uint64_t tag) {
     std::memcpy(slot(arrived_), &tag, sizeof tag);
     length_[arrived_++ % kSlots] = length;
-    sram_.moved(now, length);
+    sram_.moved(now, Sram::kMac, length);
   }
   bool waiting() const { return taken_ != arrived_; }
   Frame head() { return {slot(taken_), length_[taken_ % kSlots]}; }

@@ -15,6 +15,12 @@
 
 namespace viaduct::nic::model {
 
+struct Accesses {
+  double words = 0;  // of SRAM
+  double registers = 0;
+  Accesses operator+(const Accesses& more) const { return {words + more.words, registers + more.registers}; }
+};
+
 class ModelHardware {
  public:
   ModelHardware(const Card& card, const Variant& variant, const HostMemory& memory, Registers& registers,
@@ -58,7 +64,10 @@ class ModelHardware {
 
   // Costs.
   void charge(Processor& cpu, Event event, Work work, unsigned count);
-  void touch(Processor& cpu, Memory, unsigned words) { spend(cpu, event_, 0, words); }
+  void touch(Processor& cpu, Memory memory, unsigned count) {
+    const bool is_register = memory == Memory::hardware_register;
+    spend(cpu, event_, 0, {is_register ? 0.0 : count, is_register ? count : 0.0});
+  }
 
   // For the simulation around it.
   void start_event(Processor& cpu, Event event);  // from the calendar's now
@@ -82,8 +91,8 @@ class ModelHardware {
 
   bool is_raised(const Processor& cpu, Event event) const;
   bool next_completion(unsigned channel, Event event, DmaCompletion& completion);
-  // Work in cycles, and words that are in SRAM whatever the variant.
-  void spend(Processor& cpu, Event event, double cycles, double words);
+  // Work in cycles, and what is in SRAM or a register whatever the variant.
+  void spend(Processor& cpu, Event event, double cycles, Accesses accesses = {});
   bool code_in_sram(Event event) const;
   double cycle() const { return 1e12 / card_.clock_hz; }
 

@@ -126,7 +126,7 @@ class Simulation {
   Mark mark() const {
     Mark mark{calendar_.now(),
               hardware_.bus.busy_time(),
-              hardware_.sram.total(Sram::kTransfers),
+              hardware_.sram.total(Sram::kDma) + hardware_.sram.total(Sram::kMac),
               host_.transmitted,
               host_.delivered,
               {},

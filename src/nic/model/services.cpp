@@ -7,9 +7,9 @@ namespace viaduct::nic::model {
 namespace {
 
 constexpr WebTrace kWeb[] = {
-    {"NASA", 0.49, 636, 944, 942},
-    {"Rice", 0.54, 616, 932, 925},
-    {"WC", 0.68, 550, 702, 870},
+    {"NASA", 0.555, 636, 944, 942},
+    {"Rice", 0.605, 616, 932, 925},
+    {"WC", 0.81, 550, 702, 870},
 };
 constexpr RouterTrace kRouter[] = {
     {"ADV", 113, 150, 166},
