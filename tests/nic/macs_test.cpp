@@ -16,9 +16,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-#define NEED(network) \
-  if (!(network).missing().empty()) GTEST_SKIP() << (network).missing()
-
 std::vector<Bytes> take_all(Mac& mac, std::size_t wanted) {
   std::vector<Bytes> taken;
   const std::uint64_t end = Clock::steady().now_ns() + 5'000'000'000;
@@ -47,6 +44,20 @@ bool becomes(const Mac& mac, Mac& idling, Link link) {
   return false;
 }
 
+// left0 and right0, connected with each other, where nobody else is.
+class OnVeth : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    network_.add_veth("left0", "right0");
+    if (!network_.missing().empty()) GTEST_SKIP() << network_.missing();
+  }
+  OwnNetwork network_;
+  Failure why_;
+};
+class PacketMac : public OnVeth {};
+class TapMac : public OnVeth {};
+class XdpMac : public OnVeth {};
+
 TEST(Macs, SayWhatIsWrongWithTheirName) {
   Failure why;
   EXPECT_FALSE(make_mac("packt:eth0", 0, why));
@@ -58,22 +69,15 @@ TEST(Macs, SayWhatIsWrongWithTheirName) {
   EXPECT_THAT(why.message, HasSubstr("60 to 65507"));
 }
 
-TEST(PacketMac, NamesTheInterfaceThatIsMissing) {
-  OwnNetwork network;
-  NEED(network);
-  Failure why;
-  EXPECT_FALSE(make_packet_mac({.interface = "absent0"}, why));
-  EXPECT_THAT(why.message, HasSubstr("there is no interface absent0"));
-  EXPECT_EQ(why.code.value(), ENODEV);
+TEST_F(PacketMac, NamesTheInterfaceThatIsMissing) {
+  EXPECT_FALSE(make_packet_mac({.interface = "absent0"}, why_));
+  EXPECT_THAT(why_.message, HasSubstr("there is no interface absent0"));
+  EXPECT_EQ(why_.code.value(), ENODEV);
 }
 
-TEST(PacketMac, SaysWhichMtuItsFramesNeed) {
-  OwnNetwork network;
-  network.add_veth("left0", "right0");
-  NEED(network);
-  Failure why;
-  EXPECT_FALSE(make_packet_mac({.interface = "left0", .max_frame = 9014}, why));
-  EXPECT_THAT(why.message, AllOf(HasSubstr("MTU of 1500"), HasSubstr("ip link set left0 mtu 9000")));
+TEST_F(PacketMac, SaysWhichMtuItsFramesNeed) {
+  EXPECT_FALSE(make_packet_mac({.interface = "left0", .max_frame = 9014}, why_));
+  EXPECT_THAT(why_.message, AllOf(HasSubstr("MTU of 1500"), HasSubstr("ip link set left0 mtu 9000")));
 }
 
 // In a child: who has given up being root does not get it back.
@@ -96,18 +100,15 @@ TEST(Macs, NameTheCapabilityThatIsMissing) {
   EXPECT_EQ(code, 0) << ::testing::internal::GetCapturedStderr();
 }
 
-TEST(PacketMac, CountsWhatItLosesWhileTheLinkIsDownAndGoesOnAfterwards) {
-  OwnNetwork network;
-  network.add_veth("left0", "right0");
-  NEED(network);
-  Failure why;
-  const auto here = make_packet_mac({.interface = "left0"}, why), there = make_packet_mac({.interface = "right0"}, why);
-  ASSERT_TRUE(here && there) << why.message;
-  ASSERT_TRUE(network.run("ip link set left0 down"));
+TEST_F(PacketMac, CountsWhatItLosesWhileTheLinkIsDownAndGoesOnAfterwards) {
+  const auto here = make_packet_mac({.interface = "left0"}, why_),
+             there = make_packet_mac({.interface = "right0"}, why_);
+  ASSERT_TRUE(here && there) << why_.message;
+  ASSERT_TRUE(network_.run("ip link set left0 down"));
   EXPECT_EQ(here->link(), Link::down);
   EXPECT_EQ(send(*here, numbered_frame(1, 60)), 1u) << "taken, or it would be offered for ever";
   EXPECT_EQ(here->counters().transmit_drops, 1u);
-  ASSERT_TRUE(network.run("ip link set left0 up"));
+  ASSERT_TRUE(network_.run("ip link set left0 up"));
   ASSERT_TRUE(becomes(*here, *here, Link::up));
   ASSERT_EQ(send(*here, numbered_frame(2, 60)), 1u);
   EXPECT_THAT(take_all(*there, 1), ElementsAre(numbered_frame(2, 60)));
@@ -115,41 +116,30 @@ TEST(PacketMac, CountsWhatItLosesWhileTheLinkIsDownAndGoesOnAfterwards) {
   EXPECT_THAT(take_all(*here, 1), ElementsAre(numbered_frame(3, 60)));
 }
 
-TEST(PacketMac, SendsWhatAChildThatInheritedItWrites) {
-  OwnNetwork network;
-  network.add_veth("left0", "right0");
-  NEED(network);
-  Failure why;
-  const auto here = make_packet_mac({.interface = "left0"}, why), there = make_packet_mac({.interface = "right0"}, why);
-  ASSERT_TRUE(here && there) << why.message;
+TEST_F(PacketMac, SendsWhatAChildThatInheritedItWrites) {
+  const auto here = make_packet_mac({.interface = "left0"}, why_),
+             there = make_packet_mac({.interface = "right0"}, why_);
+  ASSERT_TRUE(here && there) << why_.message;
   ASSERT_EQ(send(*here, numbered_frame(1, 60)), 1u);
   viaduct::testing::Child child([&] { return send(*here, numbered_frame(2, 60)) == 1 ? 0 : 1; });
   EXPECT_EQ(child.wait(), 0);
   EXPECT_THAT(take_all(*there, 2), ElementsAre(numbered_frame(1, 60), numbered_frame(2, 60)));
 }
 
-TEST(PacketMac, SendsAllTheSameWhereTheQueueIsTaken) {
-  OwnNetwork network;
-  network.add_veth("left0", "right0");
-  NEED(network);
-  Failure why;
-  const auto first = make_packet_mac({.interface = "left0"}, why),
-             second = make_packet_mac({.interface = "left0"}, why);
-  const auto there = make_packet_mac({.interface = "right0"}, why);
-  ASSERT_TRUE(first && second && there) << why.message;
+TEST_F(PacketMac, SendsAllTheSameWhereTheQueueIsTaken) {
+  const auto first = make_packet_mac({.interface = "left0"}, why_),
+             second = make_packet_mac({.interface = "left0"}, why_);
+  const auto there = make_packet_mac({.interface = "right0"}, why_);
+  ASSERT_TRUE(first && second && there) << why_.message;
   ASSERT_EQ(send(*first, numbered_frame(1, 60)), 1u);
   ASSERT_EQ(send(*second, numbered_frame(2, 60)), 1u);
   EXPECT_THAT(take_all(*there, 2), ElementsAre(numbered_frame(1, 60), numbered_frame(2, 60)));
 }
 
-TEST(PacketMac, SurvivesTheRemovalOfItsInterface) {
-  OwnNetwork network;
-  network.add_veth("left0", "right0");
-  NEED(network);
-  Failure why;
-  const auto mac = make_packet_mac({.interface = "left0"}, why);
-  ASSERT_TRUE(mac) << why.message;
-  ASSERT_TRUE(network.run("ip link del left0"));
+TEST_F(PacketMac, SurvivesTheRemovalOfItsInterface) {
+  const auto mac = make_packet_mac({.interface = "left0"}, why_);
+  ASSERT_TRUE(mac) << why_.message;
+  ASSERT_TRUE(network_.run("ip link del left0"));
   EXPECT_TRUE(becomes(*mac, *mac, Link::gone));
   Frame frame;
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(mac->receive({&frame, 1}), 0u);
@@ -158,14 +148,10 @@ TEST(PacketMac, SurvivesTheRemovalOfItsInterface) {
   EXPECT_EQ(mac->counters().transmit_drops, 1u);
 }
 
-TEST(PacketMac, HearsOnlyTheEtherTypeAskedFor) {
-  OwnNetwork network;
-  network.add_veth("left0", "right0");
-  NEED(network);
-  Failure why;
-  const auto here = make_packet_mac({.interface = "left0"}, why);
-  const auto there = make_packet_mac({.interface = "right0", .ether_type = 0x88b5}, why);
-  ASSERT_TRUE(here && there) << why.message;
+TEST_F(PacketMac, HearsOnlyTheEtherTypeAskedFor) {
+  const auto here = make_packet_mac({.interface = "left0"}, why_);
+  const auto there = make_packet_mac({.interface = "right0", .ether_type = 0x88b5}, why_);
+  ASSERT_TRUE(here && there) << why_.message;
   Bytes other = numbered_frame(1, 60);
   other[13] = std::byte{0xb6};
   ASSERT_EQ(send(*here, other), 1u);
@@ -173,14 +159,10 @@ TEST(PacketMac, HearsOnlyTheEtherTypeAskedFor) {
   EXPECT_THAT(take_all(*there, 1), ElementsAre(numbered_frame(2, 60)));
 }
 
-TEST(PacketMac, CountsWhatItsRingHadNoRoomFor) {
-  OwnNetwork network;
-  network.add_veth("left0", "right0");
-  NEED(network);
-  Failure why;
-  const auto here = make_packet_mac({.interface = "left0"}, why);
-  const auto there = make_packet_mac({.interface = "right0", .ring_frames = 64}, why);
-  ASSERT_TRUE(here && there) << why.message;
+TEST_F(PacketMac, CountsWhatItsRingHadNoRoomFor) {
+  const auto here = make_packet_mac({.interface = "left0"}, why_);
+  const auto there = make_packet_mac({.interface = "right0", .ring_frames = 64}, why_);
+  ASSERT_TRUE(here && there) << why_.message;
   std::uint64_t sent = 0;
   for (std::uint32_t i = 0; i < 500; ++i) sent += send(*here, numbered_frame(i, 60));
   const std::size_t received = take_all(*there, sent - there->counters().receive_drops).size();
@@ -190,23 +172,16 @@ TEST(PacketMac, CountsWhatItsRingHadNoRoomFor) {
   EXPECT_THAT(take_all(*there, 1), ElementsAre(numbered_frame(1000, 60))) << "recovers at once";
 }
 
-TEST(TapMac, RefusesAnInterfaceOfAnotherKind) {
-  OwnNetwork network;
-  network.add_veth("left0", "right0");
-  NEED(network);
-  Failure why;
-  EXPECT_FALSE(make_tap_mac({.interface = "left0"}, why));
-  EXPECT_THAT(why.message, HasSubstr("left0 is there already and is no tap"));
+TEST_F(TapMac, RefusesAnInterfaceOfAnotherKind) {
+  EXPECT_FALSE(make_tap_mac({.interface = "left0"}, why_));
+  EXPECT_THAT(why_.message, HasSubstr("left0 is there already and is no tap"));
 }
 
-TEST(TapMac, SurvivesTheRemovalOfItsInterface) {
-  OwnNetwork network;
-  NEED(network);
-  Failure why;
-  const auto mac = make_tap_mac({.interface = "tap7", .mtu = 4000}, why);
-  if (mac == nullptr) GTEST_SKIP() << why.message;
+TEST_F(TapMac, SurvivesTheRemovalOfItsInterface) {
+  const auto mac = make_tap_mac({.interface = "tap7", .mtu = 4000}, why_);
+  if (mac == nullptr) GTEST_SKIP() << why_.message;
   EXPECT_EQ(mac->max_frame(), 4014u);
-  ASSERT_TRUE(network.run("ip link del tap7"));
+  ASSERT_TRUE(network_.run("ip link del tap7"));
   EXPECT_TRUE(becomes(*mac, *mac, Link::gone));
   EXPECT_EQ(mac->fd(), -1);
   EXPECT_EQ(send(*mac, numbered_frame(1, 60)), 1u);
@@ -230,14 +205,10 @@ TEST(UdpMac, GoesOnWhenNobodyListensYet) {
   EXPECT_THAT(got, ElementsAre(numbered_frame(21, 60)));
 }
 
-TEST(XdpMac, SurvivesTheRemovalOfItsInterface) {
-  OwnNetwork network;
-  network.add_veth("left0", "right0");
-  NEED(network);
-  Failure why;
-  const auto mac = make_xdp_mac({.interface = "left0"}, why);
-  if (mac == nullptr) GTEST_SKIP() << why.message;
-  ASSERT_TRUE(network.run("ip link del left0"));
+TEST_F(XdpMac, SurvivesTheRemovalOfItsInterface) {
+  const auto mac = make_xdp_mac({.interface = "left0"}, why_);
+  if (mac == nullptr) GTEST_SKIP() << why_.message;
+  ASSERT_TRUE(network_.run("ip link del left0"));
   EXPECT_TRUE(becomes(*mac, *mac, Link::gone));
   EXPECT_EQ(send(*mac, numbered_frame(1, 60)), 1u);
   EXPECT_EQ(send(*mac, numbered_frame(2, 60)), 1u);
