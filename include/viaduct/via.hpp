@@ -95,6 +95,11 @@ class [[gnu::visibility("default")]] Channel {
   };
   virtual Statistics statistics() const = 0;
 
+  // 64 bytes for each side in the memory of the channel, 0 to begin with: for whoever talks over it. Both can write
+  // both. They last as long as what is in the rings.
+  enum class Whose { ours, theirs };
+  virtual std::byte* words(Whose whose) const = 0;
+
  protected:
   Channel() = default;
 };

@@ -20,7 +20,8 @@
 namespace viaduct::via {
 
 constexpr std::uint64_t kChannelLayout = layout_hash(
-    "channel 1: control{slots u32,bulk u64}, 2 x side{finished u32,closed u32,place u64}, 2 x (slot ring 64, bulk)");
+    "channel 2: control{slots u32,bulk u64}, 2 x side{finished u32,closed u32,place u64}, 2 x words 64, "
+    "2 x (slot ring 64, bulk)");
 
 enum SlotKind : std::uint16_t {
   kInline = 0,
@@ -49,9 +50,10 @@ struct ChannelControl {
   alignas(kCacheLine) std::uint32_t slots;
   std::uint32_t unused;
   std::uint64_t bulk_bytes;
-  SideStatus side[2];  // 0: opener
+  SideStatus side[2];                                  // 0: opener
+  alignas(kCacheLine) std::byte words[2][kCacheLine];  // of whoever talks over the channel, by side
 };
-static_assert(sizeof(ChannelControl) == 3 * kCacheLine);
+static_assert(sizeof(ChannelControl) == 5 * kCacheLine);
 
 // A channel may move from one ready queue to another: its place names the queue by counting those announced so far.
 struct QueuePlace {

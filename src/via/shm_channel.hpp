@@ -41,6 +41,9 @@ class ShmChannel final : public Channel {
   bool arm_to_receive() override;
   void disarm() override;
   Statistics statistics() const override;
+  std::byte* words(Whose whose) const override {
+    return segment_.as<ChannelControl>()->words[whose == Whose::ours ? side_ : 1 - side_];
+  }
 
   // For the ready queue that the channel is in, all by the receiving thread. has_news(): peek() would not say
   // `nothing`.

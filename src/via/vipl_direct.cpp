@@ -33,7 +33,7 @@ void Vi::show(const WorkItem& item, std::uint64_t number) {
   const TableView& table = registrations_.view();
   const bool can_be_reached = reliable() && item.segments == 1 && item.length >= kLeastDirect;
   if (!posted_.has_place) [[likely]] {
-    if (!can_be_reached || !registrations_.reserve_posted(slot_) || !reserve_offer_words()) return;
+    if (!can_be_reached || !registrations_.reserve_posted(slot_)) return;
     posted_.has_place = true;
     table.vi(slot_).shows_posted.store(1, std::memory_order_release);
   }

@@ -108,10 +108,10 @@ bool Registrations::set_access(VIP_MEM_HANDLE handle, const void* address, std::
   return true;
 }
 
-bool Registrations::reserve(std::size_t offset, std::size_t bytes) {
-  const auto from = static_cast<off_t>(kSegmentPayloadOffset + offset);
+bool Registrations::reserve_posted(std::uint32_t slot) {
+  const auto from = static_cast<off_t>(kSegmentPayloadOffset + kPostedOffset + slot * kPostedBytes);
   int result;
-  do result = ::fallocate(segment_.fd(), 0, from, static_cast<off_t>(bytes));
+  do result = ::fallocate(segment_.fd(), 0, from, kPostedBytes);
   while (result != 0 && errno == EINTR);
   return result == 0;
 }

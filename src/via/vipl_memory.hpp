@@ -29,11 +29,8 @@ class Registrations {
   bool remove(VIP_MEM_HANDLE handle, const void* address);
   bool set_access(VIP_MEM_HANDLE handle, const void* address, std::uint64_t tag, std::uint64_t enables);
 
-  // Memory for a VI's page of posted receives, and for its offer words. False: there is none.
-  bool reserve_posted(std::uint32_t slot) { return reserve(kPostedOffset + slot * kPostedBytes, kPostedBytes); }
-  bool reserve_offers(std::uint32_t slot) {
-    return reserve(kOffersOffset + slot * sizeof(OfferWords), sizeof(OfferWords));
-  }
+  // Memory for the page of posted receives of a VI. False: there is none.
+  bool reserve_posted(std::uint32_t slot);
 
   bool tag_in_use(std::uint64_t tag) const;
 
@@ -44,7 +41,6 @@ class Registrations {
  private:
   explicit Registrations(Segment segment) : segment_(std::move(segment)), view_(segment_) {}
   std::uint32_t take_place();
-  bool reserve(std::size_t offset, std::size_t bytes);
 
   Segment segment_;
   TableView view_;

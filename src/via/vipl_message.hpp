@@ -5,6 +5,7 @@
 // never interleave.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 namespace viaduct::vipl {
@@ -25,8 +26,7 @@ enum MessageKind : std::uint32_t {
   kDeclined = 13,   // nothing: the sender's memory cannot be reached; send the bytes
   kDirect = 14,     // DirectHeader: a send whose bytes the sender has put into the receive descriptor
   kOffer = 15,      // OfferHeader: a send of which the receiver fetches a part, unless the sender takes it back
-  kRest = 16,       // RestHeader: what the sender has kept of the offer before
-  kReturned = 17    // nothing: the receiver cannot reach the offer; the sender has to put it there
+  kRest = 16        // RestHeader: what the sender has kept of the offer before
 };
 constexpr std::uint32_t kKindMask = 0xff;
 constexpr std::uint32_t kWithImmediate = 0x100;
@@ -104,6 +104,26 @@ struct OfferHeader {
   std::uint64_t offer;  // its number, from 1
 };
 static_assert(sizeof(OfferHeader) == 40);
+
+// How far an offer is: in the words of its sender in the channel, at its number modulo kMostOffers. Each change is by
+// whoever has it.
+enum class OfferState : std::uint64_t {
+  made = 1,      // whoever comes first: the receiver, to fetch it, or the sender, who takes it back
+  fetching = 2,  // the receiver has it
+  returned = 3,  // it found no way: the sender has it
+  taken = 4,     // the sender has it, and copies
+  placed = 5,    // the bytes are there
+  through = 6    // the receiver is through with it: the place is free
+};
+constexpr std::uint64_t kMostOffers = 4;  // at once
+
+struct OfferWords {
+  std::atomic<std::uint64_t> states[kMostOffers];  // number << 3 | OfferState
+};
+
+constexpr std::uint64_t offer_word(std::uint64_t offer, OfferState state) {
+  return offer << 3 | static_cast<std::uint64_t>(state);
+}
 
 constexpr std::uint32_t kMostReadsUnderWay = 64;  // per VI, by message: whoever asks for more is broken
 

@@ -210,7 +210,8 @@ Result<std::shared_ptr<RemoteNic>> Nic::remote(Fd table, pid_t pid, Token token)
   const std::lock_guard lock(mutex_);
   std::erase_if(remotes_, [](const auto& one) { return one.expired(); });
   for (const auto& one : remotes_)
-    if (auto known = one.lock(); known && known->identity() == identity) return known;
+    // Whoever shows somebody else's table is not taken for that one.
+    if (auto known = one.lock(); known && known->identity() == identity && known->pid() == pid) return known;
   VIADUCT_TRY(auto made, RemoteNic::make(std::move(table), pid, token));
   remotes_.push_back(made);
   return made;

@@ -92,6 +92,12 @@ class Nic : public std::enable_shared_from_this<Nic> {
 
   void add_blocked(Vi& vi);
   void remove_blocked(Vi& vi);
+  // A leader has looked at those that are blocked before it went to sleep: it has to look again.
+  bool leader_sleeps() const { return leader_sleeps_.load(std::memory_order_relaxed); }
+  void leader_has_to_know() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the one in sleep_as_leader()
+    if (leader_sleeps()) ring_alarm();
+  }
 
   // Calls look() until it says true or the deadline has passed, spinning first and sleeping then. False: timed out.
   template <class Look>
@@ -149,6 +155,7 @@ class Nic : public std::enable_shared_from_this<Nic> {
   via::SpinLock blocked_lock_;
   std::vector<Vi*> blocked_;
   std::atomic<int> blocked_count_{0};
+  std::atomic<bool> leader_sleeps_{false};
 
   std::mutex error_mutex_;
   VIP_PVOID error_context_ = nullptr;

@@ -1,16 +1,18 @@
 // Offers: both sides move a long message to where it belongs, each one half, at the same time.
 //
-//   sender    kOffer: this message lies here; puts the half it keeps into the receive itself; kRest
-//   receiver  `fetching`; copies the half that is offered; with the other the receive is complete; `fetched`
-//   sender    sees `fetched`: the send is complete
+//   sender    made; kOffer: this message lies here; puts the half it keeps into the receive itself; kRest
+//   receiver  made -> fetching; copies the half that is offered; with the other the receive is complete; through
+//   sender    sees that: the send is complete
 //
-// A sender that waits in vain takes the offer back and moves the bytes itself, so that a send into a receive that is
-// posted never needs the receiver's program. Should both want it at the same moment (T1, T2 of vipl_table.hpp), one of
-// them at least sees the other: the sender decides and leaves a verdict, and a receiver that sees its offer asked back
-// waits for that. Meanwhile the offer stays in the ring, and what comes behind it.
+// A sender that waits in vain takes the offer back (made -> taken), moves the bytes itself (placed), and the send is
+// complete: one into a receive that is posted never needs the receiver's program. A receiver that comes too late finds
+// the bytes there, or waits for them: then the offer stays in the ring, and what is behind it. A receiver that finds no
+// way to the bytes hands the offer back (returned).
 //
-// What a hostile peer writes into its words concerns the bytes of this message and nothing else.
+// The states (vipl_message.hpp) lie in the channel, for as long as what is in its rings. What a hostile peer writes
+// there concerns the bytes of this message and nothing else.
 #include <poll.h>
+#include <sched.h>
 
 #include <cstring>
 #include <utility>
@@ -23,39 +25,26 @@ namespace viaduct::vipl {
 
 namespace {
 
-constexpr std::uint32_t kPatience = 512;                      // looks at an offer, some tens of nanoseconds each
+constexpr std::uint32_t kPatience = 512;                    // looks at an offer, some tens of nanoseconds each
 constexpr std::uint32_t kLeastPause = 4, kMostPause = 256;  // messages, after an offer in vain
 constexpr std::uint32_t kPage = 4096;
 
 }  // namespace
 
-// ---- both
-
-bool Vi::reserve_offer_words() {
-  if (has_offer_words_) return true;
-  has_offer_words_ = registrations_.reserve_offers(slot_);
-  if (has_offer_words_) clear_offer_words();
-  return has_offer_words_;
-}
-
-// Before the peer of a connection to come looks at them.
-void Vi::clear_offer_words() {
-  OfferWords& mine = registrations_.view().offers(slot_);
-  for (auto* const word : {&mine.fetching, &mine.fetched, &mine.taken_back}) word->store(0, std::memory_order_relaxed);
-  for (auto& verdict : mine.verdicts) verdict.store(0, std::memory_order_relaxed);
-}
-
 // ---- the sender
 
+// kRest must follow at once: a send that is taken back is complete, and nothing of it may be missing then. While the
+// leader sleeps nobody would take it back.
 bool Vi::may_offer(const WorkItem& item) {
-  if (item.segments != 1 || offers_.never) return false;
+  if (item.segments != 1 || offers_.never || offers_.not_now || nic_->leader_sleeps()) return false;
   if (offers_.pause != 0) return --offers_.pause, false;
-  if (offers_.made - offers_.through >= kMostOffers && !some_were_fetched()) return false;
-  return reserve_offer_words();
+  if (offers_.made - offers_.through >= kMostOffers && !some_offers_are_through()) return false;
+  return channel_->credits(sizeof(OfferHeader)) >= 2;
 }
 
 Vi::Pushed Vi::push_offer(WorkItem& item) {
   const bool immediate = (item.control & VIP_CONTROL_IMMEDIATE) != 0;
+  const std::uint64_t offer = offers_.made + 1;
   const std::uint32_t part = item.length / 2 / kPage * kPage;
   const OfferHeader header{item.data()->Data.AddressBits,
                            item.data()->Handle,
@@ -64,11 +53,12 @@ Vi::Pushed Vi::push_offer(WorkItem& item) {
                            part,
                            static_cast<std::uint32_t>(receives_taken_),
                            0,
-                           offers_.made + 1};
+                           offer};
+  own_offer(offer).store(offer_word(offer, OfferState::made), std::memory_order_relaxed);  // kOffer publishes it
   const Pushed pushed = push_control(kOffer | (immediate ? kWithImmediate : 0), std::as_bytes(std::span(&header, 1)));
   if (pushed != Pushed::all) return pushed;
+  offers_.made = item.offer = offer;
   item.by_reference = true;
-  item.offer = ++offers_.made;
   item.part = part;
   item.sequence = receives_taken_++;
   ++offers_.unfinished;
@@ -76,18 +66,9 @@ Vi::Pushed Vi::push_offer(WorkItem& item) {
   offers_.looks = 0;
   static Counter count = counter("via.sends_offered");
   count.add();
-  const RemoteNic::Moved moved = put_there(item, item.sequence, part, item.length - part);
-  offers_.rest = moved == RemoteNic::Moved::all ? Rest::is_there : Rest::is_not;
-  if (moved != RemoteNic::Moved::all) leave_to_peer(item);
+  item.left = put_there(item, item.sequence, part, item.length - part) != RemoteNic::Moved::all;
+  offers_.rest = item.left ? Rest::is_not : Rest::is_there;
   return Pushed::all;
-}
-
-// Asked back no more.
-void Vi::leave_to_peer(const WorkItem& item) {
-  OfferWords& mine = registrations_.view().offers(slot_);
-  offers_.asked_back = std::max(offers_.asked_back, item.offer);
-  mine.verdicts[item.offer % kMostOffers].store(verdict_word(item.offer, Verdict::yours), std::memory_order_release);
-  mine.taken_back.store(offers_.asked_back, std::memory_order_release);
 }
 
 void Vi::offer_is_there(WorkItem& item) {
@@ -96,23 +77,31 @@ void Vi::offer_is_there(WorkItem& item) {
   --refer_.lent;
 }
 
-bool Vi::some_were_fetched() {
-  const std::uint64_t fetched = remote_->table().offers(peer_.slot).fetched.load(std::memory_order_acquire);  // A4
-  if (fetched <= offers_.through || fetched > offers_.made) return false;
-  offers_.through = fetched;
+bool Vi::some_offers_are_through() {
+  const std::uint64_t before = offers_.through;
+  while (offers_.through != offers_.made) {
+    const std::uint64_t next = offers_.through + 1;
+    if (own_offer(next).load(std::memory_order_acquire) != offer_word(next, OfferState::through)) break;
+    offers_.through = next;
+  }
+  if (offers_.through == before) return false;
   if (offers_.unfinished == 0) return true;
   offers_.looks = 0;
   offers_.next_pause = kLeastPause;
   send_.for_each_started([&](WorkItem& item) {
-    if (item.offer != 0 && item.offer <= fetched && !item.finished) offer_is_there(item);
+    if (item.offer != 0 && item.offer <= offers_.through && !item.finished) offer_is_there(item);
     return offers_.unfinished != 0;
   });
   return true;
 }
 
 void Vi::look_at_offers(Effects& effects) {
-  if (some_were_fetched()) complete(false, effects);
-  if (offers_.unfinished != 0 && ++offers_.looks == kPatience) take_back_offers(effects);
+  if (some_offers_are_through()) complete(false, effects);
+  if (offers_.unfinished == 0) return;
+  const std::uint64_t next = offers_.through + 1;  // the receiver comes to them in order
+  if (own_offer(next).load(std::memory_order_relaxed) == offer_word(next, OfferState::returned))
+    return offer_is_returned(effects);
+  if (++offers_.looks % kPatience == 0) take_back_offers(effects);
 }
 
 // Those that the receiver has not begun with.
@@ -120,7 +109,7 @@ void Vi::take_back_offers(Effects& effects) {
   if (offers_.unfinished == 0 || state_ != VIP_STATE_CONNECTED) return;
   bool any = false;
   send_.for_each_started([&](WorkItem& item) {
-    if (item.offer > offers_.asked_back && !item.finished) any = take_back(item) || any;
+    if (item.offer != 0 && !item.finished && !item.left) any = take_back(item) || any;
     return offers_.unfinished != 0;
   });
   if (!any) return;
@@ -131,41 +120,39 @@ void Vi::take_back_offers(Effects& effects) {
 
 // True: the bytes are there.
 bool Vi::take_back(WorkItem& item) {
-  OfferWords& mine = registrations_.view().offers(slot_);
-  const OfferWords& theirs = remote_->table().offers(peer_.slot);
-  offers_.asked_back = std::max(offers_.asked_back, item.offer);
-  mine.taken_back.store(offers_.asked_back, std::memory_order_seq_cst);  // T1
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  Verdict verdict = Verdict::yours;
-  if (theirs.fetching.load(std::memory_order_seq_cst) < item.offer && still_allowed(item, false) &&
-      put_there(item, item.sequence, 0, item.part) == RemoteNic::Moved::all)
-    verdict = Verdict::placed;
-  // Where the bytes cannot be put there the receiver finds out why.
-  mine.verdicts[item.offer % kMostOffers].store(verdict_word(item.offer, verdict), std::memory_order_release);  // R3
-  if (verdict == Verdict::yours) return false;
-  static Counter count = counter("via.offers_taken_back");
-  count.add();
-  offer_is_there(item);
-  return true;
+  OfferPlace& place = own_offer(item.offer);
+  for (const OfferState from : {OfferState::made, OfferState::returned}) {
+    std::uint64_t expected = offer_word(item.offer, from);
+    if (!place.compare_exchange_strong(expected, offer_word(item.offer, OfferState::taken))) continue;
+    if (still_allowed(item, false) && put_there(item, item.sequence, 0, item.part) == RemoteNic::Moved::all) {
+      place.store(offer_word(item.offer, OfferState::placed), std::memory_order_release);
+      static Counter count = counter("via.offers_taken_back");
+      count.add();
+      offer_is_there(item);
+      return true;
+    }
+    item.left = true;  // the receiver finds out why
+    place.store(offer_word(item.offer, from), std::memory_order_release);
+    break;
+  }
+  return false;
 }
 
-// The receiver waits for the oldest offer, which it cannot fetch.
-bool Vi::take_returned(const via::Fragment& fragment, Effects& effects) {
+// The receiver waits for the next offer, which it cannot fetch.
+void Vi::offer_is_returned(Effects& effects) {
   WorkItem* item = nullptr;
   send_.for_each_started([&](WorkItem& one) {
-    if (one.offer != 0 && !one.finished) item = &one;
+    if (one.offer == offers_.through + 1 && !one.finished) item = &one;
     return item == nullptr;
   });
-  if (!fragment.last) return false;
   offers_.never = true;
-  if (item == nullptr) return offers_.made != 0;  // it was taken back before
-  if (take_back(*item)) return complete(false, effects), true;
+  if (item == nullptr) return;  // a peer that says so of one that is there
+  if (!item->left && take_back(*item)) return complete(false, effects);
   const bool deregistered = !still_allowed(*item, false);
   finish(*item, (deregistered ? VIP_STATUS_PROTECTION_ERROR : VIP_STATUS_TRANSPORT_ERROR) | VIP_STATUS_OP_SEND);
   VIP_DESCRIPTOR* const descriptor = item->descriptor;
   complete(false, effects);
   fail(VIP_ERROR_CONN_LOST, effects, Tell::reason, descriptor, VIP_STATUS_OP_SEND);
-  return true;
 }
 
 // ---- the receiver
@@ -186,45 +173,45 @@ bool Vi::take_offer(const via::Fragment& fragment, Effects& effects) {
              .theirs_from = header.part,
              .offer = header.offer};
   offers_seen_ = header.offer;
-  registrations_.view().offers(slot_).fetching.store(header.offer, std::memory_order_seq_cst);  // T2
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   return settle_offer(effects);
 }
 
-// A peer that died before its verdict: what it has sent hides the end of the channel.
-bool Vi::peer_has_died() {
-  constexpr std::uint32_t kLookEvery = 64;
-  pollfd end{channel_->descriptor(), POLLRDHUP, 0};
-  if (++taking_.looks % kLookEvery != 0 || ::poll(&end, 1, 0) <= 0) return false;
-  return std::exchange(taking_.peer_is_gone, true);  // it may have said so just before: once more
-}
-
 bool Vi::settle_offer(Effects& effects) {
-  OfferWords& mine = registrations_.view().offers(slot_);
-  const OfferWords& theirs = remote_->table().offers(peer_.slot);
-  const bool connected = peer_is_there();  // before we look for a verdict
-  bool placed = false;
-  if (taking_.returned || theirs.taken_back.load(std::memory_order_seq_cst) >= taking_.offer) {
-    const std::uint64_t verdict =
-        theirs.verdicts[taking_.offer % kMostOffers].load(std::memory_order_acquire);  // A3, pairs with R3
-    placed = verdict == verdict_word(taking_.offer, Verdict::placed);
-    const bool left_to_us = !taking_.returned && verdict == verdict_word(taking_.offer, Verdict::yours);
-    taking_.stalled = !placed && !left_to_us;
-    if (taking_.stalled) {
-      if (!connected || peer_has_died()) lost(VIP_ERROR_CONN_LOST, effects);
-      return true;
-    }
+  OfferPlace& place = their_offer(taking_.offer);
+  const auto word = [&](OfferState state) { return offer_word(taking_.offer, state); };
+  const bool connected = peer_is_there();  // before we look how far it is
+  std::uint64_t seen = word(OfferState::made);
+  const bool ours = !taking_.returned && place.compare_exchange_strong(seen, word(OfferState::fetching));
+  if (!ours) {
+    seen = place.load(std::memory_order_acquire);
+    if (seen != word(OfferState::placed)) return wait_for_sender(connected, effects);
   }
   taking_.stalled = false;
   if (!still_allowed(receive_.first_open(), true))
     return receive_cannot_take(VIP_STATUS_PROTECTION_ERROR, effects), true;
-  const RemoteNic::Moved moved = placed ? RemoteNic::Moved::all : fetch(0, taking_.theirs_from);
+  const RemoteNic::Moved moved = ours ? fetch(0, taking_.theirs_from) : RemoteNic::Moved::all;
   if (moved == RemoteNic::Moved::no_way) {  // or not registered any more: the sender says so
-    mine.fetching.store(taking_.offer - 1, std::memory_order_seq_cst);
-    return taking_.returned = taking_.stalled = refer_.tell_returned = true;
+    place.store(word(OfferState::returned), std::memory_order_release);
+    taking_.told = false;
+    return taking_.returned = taking_.stalled = true;
   }
   if (moved != RemoteNic::Moved::all) return fetch_failed(moved, effects), true;
   return taking_.waiting = true;
+}
+
+// The bytes are the sender's to move. One that died hides the end of its channel behind the offer; it may have said
+// that they are there just before, so we look once more.
+bool Vi::wait_for_sender(bool connected, Effects& effects) {
+  constexpr std::uint32_t kLookEvery = 64;
+  taking_.stalled = true;
+  bool gone = !connected;
+  if (++taking_.looks % kLookEvery == 0) {
+    pollfd end{channel_->descriptor(), POLLRDHUP, 0};
+    if (::poll(&end, 1, 0) > 0) gone = std::exchange(taking_.peer_is_gone, true);
+    ::sched_yield();  // it may be waiting for our processor
+  }
+  if (gone) lost(VIP_ERROR_CONN_LOST, effects);
+  return true;
 }
 
 bool Vi::take_rest(const via::Fragment& fragment, Effects& effects) {

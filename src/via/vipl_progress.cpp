@@ -141,11 +141,12 @@ SleepResult Nic::sleep_as_leader(Deadline deadline, const Clock& clock) {
   std::uint64_t tags[kTagsAtOnce];
   std::size_t count = 0;
   bool ready = !leftovers_.empty();
+  leader_sleeps_.store(true, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the one in leader_has_to_know()
   if (blocked_count_.load(std::memory_order_relaxed) != 0 && !ask_for_room(effects)) ready = true;
-  if (!ready && !effects.wake) {
-    count = ready_->wait(tags, milliseconds_left(deadline, clock));
-    visit({tags, count}, effects);
-  }
+  if (!ready && !effects.wake) count = ready_->wait(tags, milliseconds_left(deadline, clock));
+  leader_sleeps_.store(false, std::memory_order_relaxed);
+  visit({tags, count}, effects);
   if (ready) poll_as_leader(effects);
   leadership_.unlock();
   // Also those for whom nothing came: one of them may have to lead in our place.

@@ -4,6 +4,7 @@
 // sense breaks this connection and nothing else.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/copy_loop.hpp"
 #include "base/counters.hpp"
@@ -38,7 +39,7 @@ bool Vi::visit(Effects& effects) {
 
 // True: there is more than one visit takes.
 bool Vi::receive_some(Enough enough, Effects& effects) {
-  int handled = 0;
+  int handled = 0, consumed = 0;
   while (state_ == VIP_STATE_CONNECTED) {
     const bool satisfied =
         enough == Enough::one_receive ? receive_.has_completed() : enough == Enough::one_send && send_.has_completed();
@@ -58,11 +59,12 @@ bool Vi::receive_some(Enough enough, Effects& effects) {
     }
     if (taking_.stalled) break;
     channel_->consume();
+    ++consumed;
   }
   if (handled == 0 || state_ != VIP_STATE_CONNECTED) return false;
-  tell_of_room();
+  if (!std::exchange(taking_.told, true) || consumed != 0) tell_of_room();
   if (messages_placed_ != placed_told_ || !replies_.empty() || send_.has_waiting() || refer_.tell_taken != 0 ||
-      refer_.tell_declined || refer_.tell_returned)
+      refer_.tell_declined)
     (void)run_sends(effects);
   return handled == kMostPerVisit || taking_.stalled;
 }
@@ -88,8 +90,6 @@ bool Vi::start_message(const via::Fragment& fragment, Effects& effects) {
       return take_direct(fragment, effects);
     case kOffer:
       return take_offer(fragment, effects);
-    case kReturned:
-      return take_returned(fragment, effects);
     case kReference:
       return take_reference(fragment, effects);
     case kRest:
@@ -239,6 +239,7 @@ bool Vi::told_broken(const via::Fragment& fragment, Effects& effects) {
   const std::uint32_t status = header.descriptor != 0                 ? VIP_STATUS_REMOTE_DESC_ERROR
                                : read || code == VIP_ERROR_RDMAW_PROT ? VIP_STATUS_RDMA_PROT_ERROR
                                                                       : 0;
+  (void)some_offers_are_through();
   if (status != 0)
     send_.for_each_started([&](WorkItem& item) {
       if (item.finished || item.read_under_way != read) return true;

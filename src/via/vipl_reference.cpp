@@ -70,10 +70,6 @@ Vi::Pushed Vi::push_reference_words() {
     if (const Pushed pushed = push_control(kDeclined, {}); pushed != Pushed::all) return pushed;
     refer_.tell_declined = false;
   }
-  if (refer_.tell_returned) {
-    if (const Pushed pushed = push_control(kReturned, {}); pushed != Pushed::all) return pushed;
-    refer_.tell_returned = false;
-  }
   return Pushed::all;
 }
 
@@ -162,7 +158,7 @@ void Vi::long_one_is_there(Effects& effects) {
   const auto done = std::exchange(taking_, {});
   finish_receive(VIP_STATUS_OP_RECEIVE, done.word, done.immediate, done.length, effects);
   if (done.offer != 0)
-    registrations_.view().offers(slot_).fetched.store(done.offer, std::memory_order_release);  // R4, pairs with A4
+    their_offer(done.offer).store(offer_word(done.offer, OfferState::through), std::memory_order_release);
   else
     ++refer_.tell_taken;
 }

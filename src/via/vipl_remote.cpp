@@ -135,7 +135,7 @@ RemoteNic::Moved RemoteNic::move_by_cma(Direction direction, std::uint64_t addre
   iovec there[2] = {{reinterpret_cast<void*>(token_.address), sizeof seen}, {reinterpret_cast<void*>(address), length}};
   std::span<iovec> from(read ? there : there + 1, there + 2);
   pollfd end{connection, POLLRDHUP, 0};
-  if (!read && ::poll(&end, 1, 0) != 0) return Moved::gone;
+  if (!read && ::poll(&end, 1, 0) > 0) return Moved::gone;  // -1: a signal, which says nothing
   const auto call = read ? ::process_vm_readv : ::process_vm_writev;
   std::size_t left = length + (read ? sizeof seen : 0);
   for (std::size_t next = 0; left > 0;) {

@@ -40,6 +40,7 @@ class RemoteNic {
   static Result<std::shared_ptr<RemoteNic>> make(Fd table, pid_t pid, Token token);
 
   const Identity& identity() const { return identity_; }
+  pid_t pid() const { return pid_; }
   const TableView& table() const { return view_; }
   static void forbid_cma();  // for tests; programs have VIADUCT_COPY_CMA
   bool reaches_by_cma() const { return cma_.load(std::memory_order_relaxed); }

@@ -118,7 +118,8 @@ Vi::Pushed Vi::push_item(WorkItem& item, Effects& effects) {
 bool Vi::run_sends(Effects& effects) {
   // By far the most frequent: one send that was just posted, and nothing else to do.
   const bool plain = out_.owner == Owner::nobody && messages_placed_ == placed_told_ && replies_.empty() && !blocked &&
-                     !refer_.asking && state_ == VIP_STATE_CONNECTED && send_.has_only_one_waiting();
+                     !refer_.asking && refer_.tell_taken == 0 && !refer_.tell_declined &&
+                     state_ == VIP_STATE_CONNECTED && send_.has_only_one_waiting();
   if (plain) [[likely]] {
     WorkItem& item = send_.first_waiting();
     const bool send = (item.control & (VIP_CONTROL_OP_MASK | VIP_CONTROL_QFENCE)) == 0 && !item.finished &&
@@ -136,6 +137,7 @@ bool Vi::run_sends(Effects& effects) {
 bool Vi::run_all_sends(Effects& effects) {
   if (offers_.unfinished != 0 && state_ == VIP_STATE_CONNECTED) look_at_offers(effects);
   Pushed pushed = Pushed::all;
+  const std::uint64_t offers_before = offers_.made;
   while (state_ == VIP_STATE_CONNECTED && pushed == Pushed::all) {
     if (out_.owner != Owner::item) {
       pushed = push_between_messages();
@@ -167,8 +169,10 @@ bool Vi::run_all_sends(Effects& effects) {
       complete(false, effects);
     }
   }
+  if (pushed == Pushed::full) complete(false, effects);  // what may_offer() has found
   if (pushed == Pushed::lost) lost(VIP_ERROR_CONN_LOST, effects);
   set_blocked((pushed == Pushed::full || offers_.unfinished != 0) && state_ == VIP_STATE_CONNECTED);
+  if (blocked && offers_.made != offers_before) nic_->leader_has_to_know();
   return pushed != Pushed::full;
 }
 
@@ -176,7 +180,10 @@ void Vi::set_blocked(bool now) {
   if (blocked == now) [[likely]]
     return;
   blocked = now;
-  if (now) return nic_->add_blocked(*this);
+  if (now) {
+    nic_->add_blocked(*this);
+    return nic_->leader_has_to_know();
+  }
   nic_->remove_blocked(*this);
   registrations_.view().vi(slot_).wants_room.store(0, std::memory_order_relaxed);
 }
@@ -184,8 +191,10 @@ void Vi::set_blocked(bool now) {
 void Vi::ask_for_room(Effects& effects) {
   take_back_offers(effects);
   registrations_.view().vi(slot_).wants_room.store(1, std::memory_order_seq_cst);
-  fence::heavy();  // the wish, then our look at the ring; the peer gives room back, then looks for wishes
+  fence::heavy();          // the wish, then our look at the ring; the peer gives room back, then looks for wishes
+  offers_.not_now = true;  // we are about to sleep, and could not take it back
   (void)run_sends(effects);
+  offers_.not_now = false;
 }
 
 }  // namespace viaduct::vipl

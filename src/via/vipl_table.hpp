@@ -4,23 +4,17 @@
 //   then       kMostVis words, by the VI's slot
 //   then       kMostRegions entries of 64 bytes, by the handle's low half
 //   then       a page for each VI, by its slot: receive descriptors that the peer may write to, in a ring
-//   then       a line for each VI, by its slot: how far offers are
 //
 // Only the owner writes: the segment is sealed so that nobody else can map it for writing. A peer that wants to write
 // or read remote memory looks here first and touches nothing that is not allowed.
 //
 // Ordering edges:
 //   R1  the owner's release store of an entry's handle publishes the entry; pairs with A1 in find().
-//   R2  the owner's release store of a posted receive's stamp publishes it; pairs with A2 in place_directly().
+//   R2  the owner's release store of a posted receive's stamp publishes it; pairs with A2 in find_shown().
 //   S1  initiator: activity odd, full fence, look at the entry, copy, activity even.
 //   S2  owner: handle 0, full fence, look at every peer's activity. One of the two sees the other: once
 //       VipDeregisterMem has returned nobody copies. The same with `connection` even, before what was posted on a
 //       connection goes back to the program.
-//   T1  sender: taken_back, full fence, look at the receiver's fetching. T2  receiver: fetching, full fence, look at
-//   the
-//       sender's taken_back. One of the two sees the other (vipl_offer.cpp).
-//   R3  the sender's release store of a verdict, after what it has put there; pairs with A3 in settle_offer().
-//   R4  the receiver's release store of fetched, after its copy; pairs with A4 in some_were_fetched().
 #pragma once
 
 #include <atomic>
@@ -33,9 +27,8 @@
 namespace viaduct::vipl {
 
 constexpr std::uint64_t kTableLayout = layout_hash(
-    "vipl table 4: header 64, vi words {activity, wants_room, connection, shows_posted: u32}, entries 64, "
-    "posted {stamp u64, address u64, handle u32, length u32, unused u64} 128 per vi, "
-    "offer words {fetching, fetched, taken_back, verdicts[4]: u64} 64");
+    "vipl table 3: header 64, vi words {activity, wants_room, connection, shows_posted: u32}, entries 64, "
+    "posted {stamp u64, address u64, handle u32, length u32, unused u64} 128 per vi");
 constexpr std::uint32_t kMostVis = 16384;
 constexpr std::uint32_t kMostRegions = 65536;
 
@@ -51,7 +44,7 @@ struct ViWords {
   std::atomic<std::uint32_t> activity;    // odd while this VI copies from or to the peer's memory
   std::atomic<std::uint32_t> wants_room;  // the owner sleeps with messages that did not fit: tell it when there is room
   std::atomic<std::uint32_t> connection;  // odd: its number, while the peer may touch what is posted; even: it may not
-  std::atomic<std::uint32_t> shows_posted;  // 1: its page of posted receives is there, and its line of offer words
+  std::atomic<std::uint32_t> shows_posted;  // 1: its page of posted receives is there
 };
 static_assert(sizeof(ViWords) == 16);
 
@@ -86,29 +79,10 @@ constexpr std::uint64_t posted_stamp(std::uint32_t connection, std::uint64_t num
   return std::uint64_t{connection} << 32 | static_cast<std::uint32_t>(number);
 }
 
-constexpr std::uint64_t kMostOffers = 4;  // that are open at once
-
-// Offers of one connection are numbered from 1, those of each direction by themselves.
-struct alignas(kCacheLine) OfferWords {
-  // As receiver: the last offer it has begun with, the last it is through with.
-  std::atomic<std::uint64_t> fetching;
-  std::atomic<std::uint64_t> fetched;
-  // As sender: the last offer it has asked for back; and what came of it, by its number.
-  std::atomic<std::uint64_t> taken_back;
-  std::atomic<std::uint64_t> verdicts[kMostOffers];
-};
-static_assert(sizeof(OfferWords) == kCacheLine);
-
-enum class Verdict : std::uint64_t { yours = 0, placed = 1 };  // the receiver's to fetch; the bytes are there
-constexpr std::uint64_t verdict_word(std::uint64_t offer, Verdict verdict) {
-  return offer << 1 | static_cast<std::uint64_t>(verdict);
-}
-
 constexpr std::size_t kViWordsOffset = sizeof(TableHeader);
 constexpr std::size_t kEntriesOffset = kViWordsOffset + kMostVis * sizeof(ViWords);
 constexpr std::size_t kPostedOffset = (kEntriesOffset + kMostRegions * sizeof(RegistrationEntry) + 4095) / 4096 * 4096;
-constexpr std::size_t kOffersOffset = kPostedOffset + kMostVis * kPostedBytes;
-constexpr std::size_t kTableBytes = kOffersOffset + kMostVis * sizeof(OfferWords);
+constexpr std::size_t kTableBytes = kPostedOffset + kMostVis * kPostedBytes;
 
 // A private copy of an entry.
 struct Registration {
@@ -141,8 +115,6 @@ class TableView {
     auto* const ring = reinterpret_cast<PostedReceive*>(payload_ + kPostedOffset + slot * kPostedBytes);
     return ring[number % kPostedPerVi];
   }
-
-  OfferWords& offers(std::uint32_t slot) const { return reinterpret_cast<OfferWords*>(payload_ + kOffersOffset)[slot]; }
 
   // What a handle stands for right now; false: nothing.
   bool find(std::uint32_t handle, Registration& found) const {

@@ -25,7 +25,6 @@ Vi::~Vi() = default;
 std::uint32_t Vi::number_connection() {
   std::atomic<std::uint32_t>& word = registrations_.view().vi(slot_).connection;
   const std::uint32_t number = (word.load(std::memory_order_relaxed) + 1) | 1;
-  if (has_offer_words_) clear_offer_words();
   word.store(number, std::memory_order_release);
   return number;
 }

@@ -184,20 +184,23 @@ class Vi {
   // vipl_offer.cpp
   static constexpr std::uint32_t kLeastOffer = 16u << 10;
   static constexpr std::uint32_t kLeastOfferAlone = 256u << 10;
-  bool reserve_offer_words();
-  void clear_offer_words();
+  using OfferPlace = std::atomic<std::uint64_t>;
+  OfferPlace& offer_at(via::Channel::Whose whose, std::uint64_t offer) const {
+    return reinterpret_cast<OfferWords*>(channel_->words(whose))->states[offer % kMostOffers];
+  }
+  OfferPlace& own_offer(std::uint64_t offer) const { return offer_at(via::Channel::Whose::ours, offer); }
+  OfferPlace& their_offer(std::uint64_t offer) const { return offer_at(via::Channel::Whose::theirs, offer); }
   bool may_offer(const WorkItem& item);
   Pushed push_offer(WorkItem& item);
-  bool some_were_fetched();
+  bool some_offers_are_through();
   void look_at_offers(Effects& effects);
   void take_back_offers(Effects& effects);
-  void leave_to_peer(const WorkItem& item);
   bool take_back(WorkItem& item);
   void offer_is_there(WorkItem& item);
-  bool take_returned(const via::Fragment& fragment, Effects& effects);
+  void offer_is_returned(Effects& effects);
   bool take_offer(const via::Fragment& fragment, Effects& effects);
   bool settle_offer(Effects& effects);
-  bool peer_has_died();
+  bool wait_for_sender(bool connected, Effects& effects);
   bool take_rest(const via::Fragment& fragment, Effects& effects);
 
   // vipl_reference.cpp
@@ -272,7 +275,6 @@ class Vi {
     bool asking = false;
     bool declined = false;       // the peer cannot reach our memory: never again
     bool tell_declined = false;  // what could not be pushed yet
-    bool tell_returned = false;
     std::uint32_t tell_taken = 0;
     std::uint32_t lent = 0;  // sent, and not taken yet: the peer may be reading them
   } refer_;
@@ -281,24 +283,24 @@ class Vi {
   struct {
     Rest rest = Rest::said;  // of the last one
     std::uint64_t made = 0;
-    std::uint64_t through = 0;  // by the peer
-    std::uint64_t asked_back = 0;
+    std::uint64_t through = 0;     // by the peer
     std::uint32_t unfinished = 0;  // sends
-    std::uint32_t looks = 0;       // since the peer fetched one
+    std::uint32_t looks = 0;       // since the peer was through with one
     std::uint32_t pause = 0;       // messages until the next offer
     std::uint32_t next_pause = 0;
+    bool not_now = false;
     bool never = false;  // the peer cannot reach our memory
   } offers_;
   std::uint64_t offers_seen_ = 0;  // of the peer's
-  bool has_offer_words_ = false;   // in the table
 
   // The one being received by reference, or of which a part is the sender's to write.
   struct {
-    bool waiting = false;  // for kRest
-    bool stalled = false;  // an offer that the sender has asked back, or has to: it stays in the ring until the verdict
-    bool returned = false;
+    bool waiting = false;   // for kRest
+    bool stalled = false;   // an offer that the sender has, for now: it stays in the ring
+    bool returned = false;  // by us
+    bool told = true;       // that it is
     bool peer_is_gone = false;
-    std::uint32_t looks = 0;  // for a verdict
+    std::uint32_t looks = 0;
     std::uint32_t word = 0;
     std::uint32_t length = 0;
     std::uint32_t immediate = 0;

@@ -42,6 +42,7 @@ struct WorkItem {
   bool moved = false;           // the bytes are in place there; the word that says so may not have gone yet
   bool read_under_way = false;  // an RDMA read that waits for its reply
   bool by_reference = false;    // a send whose bytes the peer fetches
+  bool left = false;            // an offer that is not taken back: the peer may have to fetch all of it
 
   std::uint16_t operation() const { return control & VIP_CONTROL_OP_MASK; }
   bool is_rdma() const { return operation() != VIP_CONTROL_OP_SENDRECV; }

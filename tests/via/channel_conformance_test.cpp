@@ -204,6 +204,28 @@ TEST_P(ChannelConformance, AFragmentStaysAsItIsUntilItIsConsumed) {
   EXPECT_TRUE(matches(fragment.bytes, 1)) << "overwritten by what came later";
 }
 
+TEST_P(ChannelConformance, HasAFewWordsThatBothCanWrite) {
+  run(
+      [](Channel& channel) {
+        const auto ours = std::span(channel.words(Channel::Whose::ours), 64);
+        for (const std::byte byte : ours) CHILD_EXPECT(byte == std::byte{0});
+        ours[0] = std::byte{7};
+        CHILD_EXPECT(send_message(channel, message(8, 1), 0));
+        CHILD_EXPECT(receive_message(channel).has_value());
+        CHILD_EXPECT(ours[63] == std::byte{9});
+        CHILD_EXPECT(channel.words(Channel::Whose::theirs)[1] == std::byte{8});
+        return 0;
+      },
+      [](Channel& channel) {
+        CHILD_EXPECT(receive_message(channel).has_value());
+        CHILD_EXPECT(channel.words(Channel::Whose::theirs)[0] == std::byte{7});
+        channel.words(Channel::Whose::theirs)[63] = std::byte{9};
+        channel.words(Channel::Whose::ours)[1] = std::byte{8};
+        CHILD_EXPECT(send_message(channel, message(8, 1), 0));
+        return 0;
+      });
+}
+
 // ---- flow control
 
 TEST_P(ChannelConformance, IsFullOnceAndHasRoomAgainAfterConsuming) {

@@ -136,7 +136,6 @@ TEST_P(ViplHostile, MessagesThatMakeNoSense) {
        [](Stranger& s) {
          s.say(kRest, RestHeader{1, 0});
        }},
-      {"nothing returned", [](Stranger& s) { s.say(kReturned, std::vector<std::byte>()); }},
       {"nothing taken", [](Stranger& s) { s.say(kTaken, std::vector<std::byte>()); }},
       {"nothing declined", [](Stranger& s) { s.say(kDeclined, std::vector<std::byte>()); }},
       {"hanging up", [](Stranger& s) { s.hang_up(); }},
@@ -214,7 +213,11 @@ TEST_P(ViplHostile, RandomAnswersToLongSends) {
           (void)stranger_->say(kRest, RestHeader{static_cast<std::uint32_t>(random.below(2)), 0});
           break;
         case 6:
-          if (random.chance(0.3)) (void)stranger_->say(kReturned, std::vector<std::byte>());
+          for (const auto whose : {via::Channel::Whose::ours, via::Channel::Whose::theirs}) {
+            auto* const words = reinterpret_cast<OfferWords*>(stranger_->channel().words(whose));
+            words->states[random.below(kMostOffers)] =
+                random.chance(0.2) ? random() : offer_word(random.below(4), static_cast<OfferState>(random.below(8)));
+          }
           break;
         case 4:
           (void)stranger_->say(kTaken, std::vector<std::byte>());
