@@ -17,10 +17,7 @@ class SocketsFtp {
       : sockets_("sockets-ftp", "Files between RAM disks by vsftpd and curl, each on its processor", options) {}
 
   Result<Report> run() {
-    if (const Status ready = prepare(); !ready.ok()) {
-      sockets_.suite().note(fmt::format("FTP was not measured: {}", ready.error().message()));
-      return sockets_.run(0);
-    }
+    if (const Status ready = prepare(); !ready.ok()) return sockets_.run_without("FTP", ready.error().message());
     for (const unsigned size : {14u, 64u})
       for (const bool up : {false, true}) {
         if (sockets_.quick() && size > 14) continue;

@@ -13,10 +13,7 @@ class SocketsMemcached {
       : sockets_("sockets-memcached", "memcached with one thread and a plain client, each on its processor", options) {}
 
   Result<Report> run() {
-    if (const Status ready = prepare(); !ready.ok()) {
-      sockets_.suite().note(fmt::format("memcached was not measured: {}", ready.error().message()));
-      return sockets_.run(0);
-    }
+    if (const Status ready = prepare(); !ready.ok()) return sockets_.run_without("memcached", ready.error().message());
     for (const int connections : {50, 1}) {
       const std::string name = fmt::format("get, {} connection{}", connections, connections == 1 ? "" : "s");
       for (const auto& [who, kind, port] :

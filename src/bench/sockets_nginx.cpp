@@ -16,10 +16,7 @@ class SocketsNginx {
       : sockets_("sockets-nginx", "nginx and wrk, each on its processor, connections kept alive", options) {}
 
   Result<Report> run() {
-    if (const Status ready = prepare(); !ready.ok()) {
-      sockets_.suite().note(fmt::format("nginx was not measured: {}", ready.error().message()));
-      return sockets_.run(0);
-    }
+    if (const Status ready = prepare(); !ready.ok()) return sockets_.run_without("nginx", ready.error().message());
     // Without its cache nginx opens, looks at, reads and closes the file for each request: more than the sockets cost.
     for (const auto& [connections, cached] : {std::pair{20, false}, {20, true}, {1, false}}) {
       if (sockets_.quick() && connections == 1) continue;

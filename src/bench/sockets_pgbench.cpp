@@ -18,14 +18,9 @@ class SocketsPgbench {
       : sockets_("sockets-pgbench", "PostgreSQL and pgbench -S, each on its processor", options) {}
 
   Result<Report> run() {
-    if (sockets_.quick()) {
-      sockets_.suite().note("PostgreSQL was not measured: making a database takes longer than --quick allows");
-      return sockets_.run(0);
-    }
-    if (const Status ready = prepare(); !ready.ok()) {
-      sockets_.suite().note(fmt::format("PostgreSQL was not measured: {}", ready.error().message()));
-      return sockets_.run(0);
-    }
+    if (sockets_.quick())
+      return sockets_.run_without("PostgreSQL", "making a database takes longer than --quick allows");
+    if (const Status ready = prepare(); !ready.ok()) return sockets_.run_without("PostgreSQL", ready.error().message());
     for (const int clients : {8, 1}) {
       const std::string name = fmt::format("{} client{}", clients, clients == 1 ? "" : "s");
       for (const auto& [who, kind, port] :

@@ -32,10 +32,7 @@ class SocketsRedis {
       : sockets_("sockets-redis", "redis-server and redis-benchmark, each on its processor", options) {}
 
   Result<Report> run() {
-    if (const Status ready = prepare(); !ready.ok()) {
-      sockets_.suite().note(fmt::format("redis was not measured: {}", ready.error().message()));
-      return sockets_.run(0);
-    }
+    if (const Status ready = prepare(); !ready.ok()) return sockets_.run_without("redis", ready.error().message());
     for (const Job& job : kJobs) {
       if (sockets_.quick() && !job.in_quick) continue;
       add(job, SocketsSuite::kTcp, Kind::peer, kernel_port_, false);

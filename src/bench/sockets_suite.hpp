@@ -48,6 +48,12 @@ class SocketsSuite {
     return suite_.run(options_, rounds);
   }
 
+  // Where a program to be measured is missing, or does not start.
+  Report run_without(const char* what, const std::string& why) {
+    suite_.note(fmt::format("{} was not measured: {}", what, why));
+    return run(0);
+  }
+
   static constexpr const char* kTcp = "TCP";
   static constexpr const char* kTcpSpinning = "TCP, both spinning";
   static constexpr const char* kUnix = "UNIX socket";
