@@ -87,7 +87,7 @@ Route choose(Connection& connection, int fd, bool look_closely) {
 }  // namespace
 
 bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size) {
-  if (size - 1 >= kInlineBytes) return false;
+  if (size - 1 >= Sender::kSmallMessage) return false;
   Direction& out = connection.outgoing();
   const End& own = connection.own();
   const End& peer = connection.peer();

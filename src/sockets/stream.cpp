@@ -20,8 +20,7 @@ namespace viaduct::sockets {
 
 namespace {
 
-constexpr std::size_t kSmallMessage = 2 * kInlineBytes;  // up to here slots alone are quicker
-constexpr std::size_t kLeastChunk = 4096;                // do not cut large messages smaller than this
+constexpr std::size_t kLeastChunk = 4096;  // do not cut large messages smaller than this
 constexpr std::size_t kStartOverAfter = std::size_t{64}
                                         << 10;  // bytes used before an empty bulk area starts at 0 again
 constexpr std::uint64_t kFrontierStep = std::uint64_t{1} << 20;  // more than a slot can say
@@ -154,13 +153,13 @@ bool Sender::write_into_slot(const void* bytes, std::size_t size) {
 }
 
 // The second before the first: whoever sees the first finds both.
-bool Sender::write_into_two_slots(const std::byte* bytes, std::size_t size) {
+bool Sender::write_into_two_slots(const void* bytes, std::size_t size) {
   SendState& state = direction_.sending;
   const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
   if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kSlots) refresh();
   if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kSlots) return false;
   const std::size_t rest = size - kInlineBytes;
-  std::memcpy(slot(tail + 1) + 8, bytes + kInlineBytes, rest);
+  copy_small(slot(tail + 1) + 8, static_cast<const std::byte*>(bytes) + kInlineBytes, rest);
   publish(tail + 1, static_cast<std::uint32_t>(rest));
   std::memcpy(slot(tail) + 8, bytes, kInlineBytes);
   publish(tail, kInlineBytes);
@@ -318,11 +317,27 @@ std::size_t Receiver::read_small(void* bytes, std::size_t size) {
     state.head.store(++head, std::memory_order_release);  // R2
   }
   if (length > kInlineBytes || length <= consumed) return 0;
-  if (size > length - consumed && slot_length(head + 1) != kUnpublished) return 0;  // there is more to take at once
+  if (size > length - consumed && slot_length(head + 1) != kUnpublished) return read_two(bytes, size, head, consumed);
   const std::size_t part = std::min<std::size_t>(length - consumed, size);
   copy_small(bytes, slot(head) + 8 + consumed, part);
   state.consumed.store(consumed + static_cast<std::uint32_t>(part), std::memory_order_relaxed);
   return part;
+}
+
+// The rest of a slot, which grows no more as the next is there, and of that as much as is wanted. 0: there is still
+// more to take at once.
+std::size_t Receiver::read_two(void* bytes, std::size_t size, std::uint64_t head, std::uint32_t consumed) {
+  ReceiveState& state = direction_.receiving;
+  const std::uint32_t next = slot_length(head + 1), length = slot_length(head);
+  if (next > kInlineBytes || length > kInlineBytes || length < consumed || size <= length - consumed) return 0;
+  const std::size_t first = length - consumed;
+  if (size > first + next && slot_length(head + 2) != kUnpublished) return 0;
+  const std::size_t second = std::min<std::size_t>(next, size - first);
+  copy_small(bytes, slot(head) + 8 + consumed, first);
+  copy_small(static_cast<std::byte*>(bytes) + first, slot(head + 1) + 8, second);
+  state.consumed.store(static_cast<std::uint32_t>(second), std::memory_order_relaxed);
+  state.head.store(head + 1, std::memory_order_release);  // R2
+  return first + second;
 }
 
 std::size_t Receiver::bytes_ready() {

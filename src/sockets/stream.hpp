@@ -61,9 +61,10 @@ class Sender {
 
   // Takes as much as fits, advancing `pieces`; publishes chunk by chunk. Rings nobody.
   std::size_t write(Pieces& pieces);
-  // The same for a message that fits a line, whole or not at all.
+  // The same for a message that fits slots alone, whole or not at all.
+  static constexpr std::size_t kSmallMessage = 2 * kInlineBytes;  // up to here that is quicker
   bool write_small(const void* bytes, std::size_t size) {
-    if (!write_into_slot(bytes, size)) return false;
+    if (!(size <= kInlineBytes ? write_into_slot(bytes, size) : write_into_two_slots(bytes, size))) return false;
     count(size);
     return true;
   }
@@ -93,7 +94,7 @@ class Sender {
   std::span<std::byte> claim_bulk(std::size_t most);
   void publish_bulk(std::size_t bytes);
   bool write_into_slot(const void* bytes, std::size_t size);
-  bool write_into_two_slots(const std::byte* bytes, std::size_t size);
+  bool write_into_two_slots(const void* bytes, std::size_t size);
   void publish(std::uint64_t position, std::uint32_t length);
   void count(std::size_t bytes) {
     Tally& tally = direction_.tally;
@@ -148,6 +149,7 @@ class Receiver {
     std::uint64_t bulk_end;  // 0: not in the bulk area
   };
   bool look(std::uint64_t position, Look& look);
+  std::size_t read_two(void* bytes, std::size_t size, std::uint64_t head, std::uint32_t consumed);
   std::uint32_t senders_waiting_for_this(bool ring_is_empty);
 
   const std::byte* slot(std::uint64_t position) const { return slots_ + (position % kSlots) * kSlotBytes; }

@@ -80,6 +80,38 @@ TEST_F(StreamTest, BytesComeInOrderWhateverTheChunks) {
   EXPECT_GT(received, kBulkBytes * 4);
 }
 
+// The short ways take all that is there or nothing: then the long way has it.
+TEST_F(StreamTest, TheShortWaysAreTheSameStream) {
+  std::uint64_t sent = 0, received = 0, short_sends = 0, short_reads = 0;
+  for (int round = 0; round < testing::rounds(40'000); ++round) {
+    for (std::uint64_t i = random_() % 3; i > 0; --i) {
+      const std::size_t size = 1 + random_() % (random_() % 2 == 0 ? 20 : Sender::kSmallMessage);
+      const auto bytes = bytes_from(sent, size);
+      if (random_() % 8 == 0) {
+        sent += write(bytes_from(sent, size * 20));
+      } else if (Sender(memory_, 0).write_small(bytes.data(), size)) {
+        sent += size;
+        ++short_sends;
+      }
+    }
+    const std::uint64_t ready = Receiver(memory_, 0).bytes_ready();
+    ASSERT_EQ(ready, sent - received);
+    std::vector<unsigned char> bytes(1 + random_() % 200);
+    const std::size_t got = Receiver(memory_, 0).read_small(bytes.data(), bytes.size());
+    if (got != 0) {
+      ASSERT_EQ(got, std::min<std::uint64_t>(ready, bytes.size()));
+      bytes.resize(got);
+      ++short_reads;
+    } else {
+      bytes = read(bytes.size());
+    }
+    ASSERT_EQ(bytes, bytes_from(received, bytes.size()));
+    received += bytes.size();
+  }
+  EXPECT_GT(short_sends, 100u);
+  EXPECT_GT(short_reads, 100u);
+}
+
 TEST_F(StreamTest, ManyPiecesAreOneStream) {
   std::vector<unsigned char> bytes = bytes_from(0, 30'000);
   std::vector<iovec> pieces;
@@ -128,10 +160,16 @@ TEST_F(StreamTest, NonsenseInSharedMemoryIsSurvived) {
           random_() % 2 == 0 ? random_() % (sizeof(StreamControl) / 4) : random_() % (kFirstCommitted / 4);
       words[where] = random_() % 3 == 0 ? static_cast<std::uint32_t>(random_()) : random_() % 600;
     }
-    // Headers that look right: the stamp of the next slot, any length.
+    // Headers that look right: the stamps of the next slots, any length.
     const std::uint64_t head = memory_.direction(0).receiving.head.load();
-    const SlotHeader header{static_cast<std::uint32_t>(head + 1), static_cast<std::uint32_t>(random_() * 3)};
-    std::memcpy(memory_.slots(0) + head % kSlots * kSlotBytes, &header, sizeof header);
+    for (std::uint64_t i = 0; i < 2; ++i) {
+      const std::uint32_t length = random_() % 2 == 0 ? random_() % 70 : static_cast<std::uint32_t>(random_() * 3);
+      const SlotHeader header{static_cast<std::uint32_t>(head + i + 1), length};
+      std::memcpy(memory_.slots(0) + (head + i) % kSlots * kSlotBytes, &header, sizeof header);
+    }
+    std::vector<unsigned char> little(1 + random_() % 200);
+    ASSERT_LE(Receiver(memory_, 0).read_small(little.data(), little.size()), little.size());
+    (void)Sender(memory_, 0).write_small(little.data(), 1 + random_() % Sender::kSmallMessage % little.size());
     (void)write(bytes_from(0, 1 + random_() % 70'000));
     (void)read(1 + random_() % 70'000, random_() % 2 == 0 ? Receiver::Take::consume : Receiver::Take::peek);
     Receiver receiver(memory_, 0);
