@@ -55,7 +55,7 @@ void Vi::fail(VIP_ERROR_CODE code, Effects& effects, Tell tell, VIP_DESCRIPTOR* 
   if (state_ != VIP_STATE_CONNECTED) return;
   static Counter broken = counter("via.broken");
   broken.add();
-  (void)some_offers_are_through();  // before what the peer has said since
+  (void)some_offers_are_there();  // before what the peer has said since
   if (tell != Tell::nothing && !out_.begun) {
     // What was placed before is acknowledged first: the peer blames the oldest message that is not.
     const PlacedHeader placed{messages_placed_};
@@ -66,6 +66,7 @@ void Vi::fail(VIP_ERROR_CODE code, Effects& effects, Tell tell, VIP_DESCRIPTOR* 
   }
   channel_->finish_sending();  // a peer that could not be told sees the end
   end_copies();
+  (void)some_offers_are_there();
   state_ = VIP_STATE_ERROR;
   set_blocked(false);
   report(code, effects, descriptor, operation);
@@ -77,7 +78,7 @@ void Vi::fail(VIP_ERROR_CODE code, Effects& effects, Tell tell, VIP_DESCRIPTOR* 
 void Vi::lost(VIP_ERROR_CODE code, Effects& effects) {
   if (state_ != VIP_STATE_CONNECTED) return;
   end_copies();
-  (void)some_offers_are_through();
+  (void)some_offers_are_there();
   send_.for_each_started([&](WorkItem& item) {
     if (!item.finished && (!item.by_reference || acknowledged()))
       finish(item, VIP_STATUS_TRANSPORT_ERROR | item.send_operation());

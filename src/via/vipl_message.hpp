@@ -112,13 +112,14 @@ enum class OfferState : std::uint64_t {
   fetching = 2,  // the receiver has it
   returned = 3,  // it found no way: the sender has it
   taken = 4,     // the sender has it, and copies
-  placed = 5,    // the bytes are there
+  placed = 5,    // the bytes are there, whoever has moved them
   through = 6    // the receiver is through with it: the place is free
 };
 constexpr std::uint64_t kMostOffers = 4;  // at once
 
 struct OfferWords {
   std::atomic<std::uint64_t> states[kMostOffers];  // number << 3 | OfferState
+  std::atomic<std::uint64_t> fetches;              // 1: this side can fetch from any memory of the other
 };
 
 constexpr std::uint64_t offer_word(std::uint64_t offer, OfferState state) {

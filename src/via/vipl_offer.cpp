@@ -1,13 +1,14 @@
 // Offers: both sides move a long message to where it belongs, each one half, at the same time.
 //
 //   sender    made; kOffer: this message lies here; puts the half it keeps into the receive itself; kRest
-//   receiver  made -> fetching; copies the half that is offered; with the other the receive is complete; through
+//   receiver  made -> fetching; copies the half that is offered; placed
 //   sender    sees that: the send is complete
+//   receiver  with kRest the receive is complete; through
 //
 // A sender that waits in vain takes the offer back (made -> taken), moves the bytes itself (placed), and the send is
 // complete: one into a receive that is posted never needs the receiver's program. A receiver that comes too late finds
 // the bytes there, or waits for them: then the offer stays in the ring, and what is behind it. A receiver that finds no
-// way to the bytes hands the offer back (returned).
+// way to the bytes, though it had said that it has one, hands the offer back (returned).
 //
 // The states (vipl_message.hpp) lie in the channel, for as long as what is in its rings. What a hostile peer writes
 // there concerns the bytes of this message and nothing else.
@@ -38,8 +39,16 @@ constexpr std::uint32_t kPage = 4096;
 bool Vi::may_offer(const WorkItem& item) {
   if (item.segments != 1 || offers_.never || offers_.not_now || nic_->leader_sleeps()) return false;
   if (offers_.pause != 0) return --offers_.pause, false;
-  if (offers_.made - offers_.through >= kMostOffers && !some_offers_are_through()) return false;
-  return channel_->credits(sizeof(OfferHeader)) >= 2;
+  if (offers_.made - offers_.through >= kMostOffers) (void)some_offers_are_there();
+  return offers_.made - offers_.through < kMostOffers && peer_can_fetch(item) &&
+         channel_->credits(sizeof(OfferHeader)) >= 2;
+}
+
+// Our memory of the engine it can map, as we can map its own, or so it seems.
+bool Vi::peer_can_fetch(const WorkItem& item) const {
+  if (words(via::Channel::Whose::theirs).fetches.load(std::memory_order_relaxed) == 1) return true;
+  Registration here;
+  return registrations_.view().find(item.data()->Handle, here) && here.region_id != 0;
 }
 
 Vi::Pushed Vi::push_offer(WorkItem& item) {
@@ -77,26 +86,28 @@ void Vi::offer_is_there(WorkItem& item) {
   --refer_.lent;
 }
 
-bool Vi::some_offers_are_through() {
-  const std::uint64_t before = offers_.through;
-  while (offers_.through != offers_.made) {
-    const std::uint64_t next = offers_.through + 1;
-    if (own_offer(next).load(std::memory_order_acquire) != offer_word(next, OfferState::through)) break;
-    offers_.through = next;
-  }
-  if (offers_.through == before) return false;
-  if (offers_.unfinished == 0) return true;
+// In the receive, and perhaps received. One that is left to the peer is there when the peer is through with it.
+bool Vi::some_offers_are_there() {
+  const auto is = [&](std::uint64_t offer, OfferState state) {
+    return own_offer(offer).load(std::memory_order_acquire) == offer_word(offer, state);
+  };
+  while (offers_.through != offers_.made && is(offers_.through + 1, OfferState::through)) ++offers_.through;
+  if (offers_.unfinished == 0) return false;
+  const std::uint32_t before = offers_.unfinished;
+  send_.for_each_started([&](WorkItem& item) {
+    if (item.offer == 0 || item.finished) return true;
+    const bool there = item.offer <= offers_.through || (!item.left && is(item.offer, OfferState::placed));
+    if (there) offer_is_there(item);
+    return there && offers_.unfinished != 0;  // the receiver comes to them in order
+  });
+  if (offers_.unfinished == before) return false;
   offers_.looks = 0;
   offers_.next_pause = kLeastPause;
-  send_.for_each_started([&](WorkItem& item) {
-    if (item.offer != 0 && item.offer <= offers_.through && !item.finished) offer_is_there(item);
-    return offers_.unfinished != 0;
-  });
   return true;
 }
 
 void Vi::look_at_offers(Effects& effects) {
-  if (some_offers_are_through()) complete(false, effects);
+  if (some_offers_are_there()) complete(false, effects);
   if (offers_.unfinished == 0) return;
   const std::uint64_t next = offers_.through + 1;  // the receiver comes to them in order
   if (own_offer(next).load(std::memory_order_relaxed) == offer_word(next, OfferState::returned))
@@ -124,6 +135,7 @@ bool Vi::take_back(WorkItem& item) {
   for (const OfferState from : {OfferState::made, OfferState::returned}) {
     std::uint64_t expected = offer_word(item.offer, from);
     if (!place.compare_exchange_strong(expected, offer_word(item.offer, OfferState::taken))) continue;
+    if (from == OfferState::returned) offers_.never = true;
     if (still_allowed(item, false) && put_there(item, item.sequence, 0, item.part) == RemoteNic::Moved::all) {
       place.store(offer_word(item.offer, OfferState::placed), std::memory_order_release);
       static Counter count = counter("via.offers_taken_back");
@@ -192,10 +204,12 @@ bool Vi::settle_offer(Effects& effects) {
   const RemoteNic::Moved moved = ours ? fetch(0, taking_.theirs_from) : RemoteNic::Moved::all;
   if (moved == RemoteNic::Moved::no_way) {  // or not registered any more: the sender says so
     place.store(word(OfferState::returned), std::memory_order_release);
+    say_whether_we_can_fetch();
     taking_.told = false;
     return taking_.returned = taking_.stalled = true;
   }
   if (moved != RemoteNic::Moved::all) return fetch_failed(moved, effects), true;
+  if (ours) place.store(word(OfferState::placed), std::memory_order_release);
   return taking_.waiting = true;
 }
 

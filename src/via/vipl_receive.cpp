@@ -239,7 +239,7 @@ bool Vi::told_broken(const via::Fragment& fragment, Effects& effects) {
   const std::uint32_t status = header.descriptor != 0                 ? VIP_STATUS_REMOTE_DESC_ERROR
                                : read || code == VIP_ERROR_RDMAW_PROT ? VIP_STATUS_RDMA_PROT_ERROR
                                                                       : 0;
-  (void)some_offers_are_through();
+  (void)some_offers_are_there();
   if (status != 0)
     send_.for_each_started([&](WorkItem& item) {
       if (item.finished || item.read_under_way != read) return true;

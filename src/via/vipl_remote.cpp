@@ -19,8 +19,6 @@ namespace {
 
 constexpr std::size_t kMostMapped = 64;
 
-std::atomic<bool> cma_forbidden{false};
-
 // By the kernel, by a sandbox: even if it was allowed before.
 bool refused(int fault) {
   return fault == EPERM || fault == EACCES || fault == ENOSYS;
@@ -52,13 +50,15 @@ Result<std::shared_ptr<RemoteNic>> RemoteNic::make(Fd table, pid_t pid, Token to
   remote->identity_ = identity;
   remote->pid_ = pid;
   remote->token_ = token;
-  const bool try_cma = pid > 0 && Config::process().flag("VIADUCT_COPY_CMA") && !cma_forbidden.load();
+  const bool try_cma = pid > 0 && Config::process().flag("VIADUCT_COPY_CMA") && !forbidden_.load();
   remote->cma_ = try_cma && remote->look_at_token() == Moved::all;
   return remote;
 }
 
+std::atomic<bool> RemoteNic::forbidden_{false};
+
 void RemoteNic::forbid_cma() {
-  cma_forbidden = true;
+  forbidden_ = true;
 }
 
 // A number is all that names the peer to the kernel, and a dead peer's may be given to another process: that one has

@@ -43,7 +43,7 @@ class RemoteNic {
   pid_t pid() const { return pid_; }
   const TableView& table() const { return view_; }
   static void forbid_cma();  // for tests; programs have VIADUCT_COPY_CMA
-  bool reaches_by_cma() const { return cma_.load(std::memory_order_relaxed); }
+  bool reaches_by_cma() const { return cma_.load(std::memory_order_relaxed) && !forbidden_.load(); }
 
   bool maps(const Registration& registration) { return registration.region_id != 0 && map(registration) != nullptr; }
   // Whether move() has a way into that memory.
@@ -82,6 +82,7 @@ class RemoteNic {
   pid_t pid_ = 0;
   Token token_;
   std::atomic<bool> cma_{false};
+  static std::atomic<bool> forbidden_;
   std::mutex mutex_;
   std::vector<Mapped> mapped_;
 };

@@ -46,6 +46,7 @@ void Vi::connected(std::unique_ptr<via::Channel> channel, std::shared_ptr<Remote
   reads_under_way_ = 0;
   replies_.clear();
   state_ = VIP_STATE_CONNECTED;
+  say_whether_we_can_fetch();
   receive_.start_again();
   show_receives();
 }
@@ -78,6 +79,7 @@ void Vi::end_copies() {
 std::unique_ptr<via::Channel> Vi::disconnected(Effects& effects) {
   if (state_ == VIP_STATE_CONNECTED && !out_.begun) (void)push_control(kDisconnect, {});
   end_copies();
+  if (state_ == VIP_STATE_CONNECTED) (void)some_offers_are_there();
   state_ = VIP_STATE_IDLE;
   set_blocked(false);
   flush(false, effects);

@@ -185,14 +185,18 @@ class Vi {
   static constexpr std::uint32_t kLeastOffer = 16u << 10;
   static constexpr std::uint32_t kLeastOfferAlone = 256u << 10;
   using OfferPlace = std::atomic<std::uint64_t>;
-  OfferPlace& offer_at(via::Channel::Whose whose, std::uint64_t offer) const {
-    return reinterpret_cast<OfferWords*>(channel_->words(whose))->states[offer % kMostOffers];
+  OfferWords& words(via::Channel::Whose whose) const { return *reinterpret_cast<OfferWords*>(channel_->words(whose)); }
+  OfferPlace& own_offer(std::uint64_t offer) const {
+    return words(via::Channel::Whose::ours).states[offer % kMostOffers];
   }
-  OfferPlace& own_offer(std::uint64_t offer) const { return offer_at(via::Channel::Whose::ours, offer); }
-  OfferPlace& their_offer(std::uint64_t offer) const { return offer_at(via::Channel::Whose::theirs, offer); }
+  OfferPlace& their_offer(std::uint64_t offer) const {
+    return words(via::Channel::Whose::theirs).states[offer % kMostOffers];
+  }
+  void say_whether_we_can_fetch() { words(via::Channel::Whose::ours).fetches = remote_->reaches_by_cma() ? 1 : 0; }
   bool may_offer(const WorkItem& item);
   Pushed push_offer(WorkItem& item);
-  bool some_offers_are_through();
+  bool peer_can_fetch(const WorkItem& item) const;
+  bool some_offers_are_there();
   void look_at_offers(Effects& effects);
   void take_back_offers(Effects& effects);
   bool take_back(WorkItem& item);

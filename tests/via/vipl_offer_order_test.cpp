@@ -118,6 +118,33 @@ TEST(ViplOfferOrder, ReceivedBeforeTheEnd) {
   }
 }
 
+// Nobody has looked at the send meanwhile, and its queue goes back to the program.
+TEST(ViplOfferOrder, ReceivedBeforeTheSenderLeaves) {
+  const HangGuard guard;
+  Pair pair;
+  ASSERT_EQ(pair.post_receive(), VIP_SUCCESS);
+  ASSERT_EQ(pair.offer(), VIP_SUCCESS);
+  EXPECT_EQ(received(pair.b), pair.program.descriptor(0));
+  ASSERT_EQ(VipDisconnect(pair.a), VIP_SUCCESS);
+  EXPECT_EQ(sent(pair.a), pair.program.descriptor(1));
+}
+
+// The receiver's program has looked at its sends, by which its half has come; it never calls again.
+TEST(ViplOfferOrder, AReceiverThatHasBegunAndDoesNotGoOn) {
+  const HangGuard guard;
+  Pair pair;
+  constexpr std::uint32_t kSends = 8;
+  for (std::uint32_t i = 0; i < kSends; ++i)
+    ASSERT_EQ(pair.program.post_receive(pair.a, 10 + i, 4 * kMost, 64), VIP_SUCCESS);
+  ASSERT_EQ(pair.post_receive(), VIP_SUCCESS);
+  for (std::uint32_t i = 0; i < kSends; ++i)
+    ASSERT_EQ(pair.program.post_send(pair.b, 20 + i, 4 * kMost, 8), VIP_SUCCESS);
+  ASSERT_EQ(pair.offer(), VIP_SUCCESS);
+  for (std::uint32_t i = 0; i < kSends; ++i) (void)sent(pair.b);
+  EXPECT_TRUE(filled(pair.target(), kLong, 5)) << "all of it is there";
+  EXPECT_EQ(sent(pair.a), pair.program.descriptor(1));
+}
+
 // ---- what does not work out
 
 // The sender cannot write its half of the second message: the first one does not mind.
