@@ -182,7 +182,7 @@ TEST_P(ViplOffer, TakenBackAtAnyMoment) {
     CHILD_EXPECT(program.request(name, vi) == VIP_SUCCESS);
     for (int i = 0; i < rounds; ++i) {
       dawdle(random);
-      if (i % 50 == 7) ::usleep(2000);  // longer than any patience
+      if (i % 200 == 7) ::usleep(20'000);  // longer than any patience
       VIP_DESCRIPTOR* const got = received(vi);
       const std::uint32_t slot = static_cast<std::uint32_t>(i) % kSlots;
       CHILD_EXPECT(got == program.descriptor(slot) && got->CS.Length == length_of(i));
