@@ -169,11 +169,12 @@ bool Vi::run_all_sends(Effects& effects) {
       complete(false, effects);
     }
   }
-  if (pushed == Pushed::full) complete(false, effects);  // what may_offer() has found
-  if (pushed == Pushed::lost) lost(VIP_ERROR_CONN_LOST, effects);
-  set_blocked((pushed == Pushed::full || offers_.unfinished != 0) && state_ == VIP_STATE_CONNECTED);
+  // Lost: whoever receives finds the end, behind what the peer had sent before.
+  const bool stuck = pushed != Pushed::all;
+  if (stuck) complete(false, effects);  // what may_offer() has found
+  set_blocked((stuck || offers_.unfinished != 0) && state_ == VIP_STATE_CONNECTED);
   if (blocked && offers_.made != offers_before) nic_->leader_has_to_know();
-  return pushed != Pushed::full;
+  return !stuck;
 }
 
 void Vi::set_blocked(bool now) {

@@ -106,6 +106,40 @@ TEST_F(ViplErrors, AnAcknowledgedSendWhoseDescriptorIsGone) {
   EXPECT_TRUE(errors_.has(VIP_ERROR_COMP_PROT));
 }
 
+// ---- the peer leaves
+
+// What it had sent before is received first, also by somebody who still has much to send, and no room for it.
+TEST_F(ViplErrors, WhatCameBeforeTheEndIsReceived) {
+  connect({});
+  constexpr std::uint32_t kMessages = 5, kSends = 200;
+  for (std::uint32_t i = 0; i < kMessages; ++i) ASSERT_EQ(program_.post_receive(a_, i, 4096 * i, 4096), VIP_SUCCESS);
+  Region descriptors(program_, kSends * sizeof(VIP_DESCRIPTOR));
+  const auto post = [&](std::uint32_t i) {
+    auto* const one = reinterpret_cast<VIP_DESCRIPTOR*>(descriptors.data()) + i;
+    one->CS.SegCount = 1;
+    one->CS.Length = 60'000;
+    one->DS[0].Local = {{.Address = program_.data()}, program_.handle, 60'000};
+    return VipPostSend(a_, one, descriptors.handle);
+  };
+  for (std::uint32_t i = 0; i < kSends / 2; ++i) ASSERT_EQ(post(i), VIP_SUCCESS);
+  for (std::uint32_t i = 0; i < kMessages; ++i) {
+    ASSERT_EQ(program_.post_send(b_, 50 + i, 4096 * i, 64 + i), VIP_SUCCESS);
+    (void)sent(b_);
+  }
+  ASSERT_EQ(VipDisconnect(b_), VIP_SUCCESS);
+  for (std::uint32_t i = kSends / 2; i < kSends; ++i) ASSERT_EQ(post(i), VIP_SUCCESS);
+  for (std::uint32_t i = 0; i < kMessages; ++i) {
+    VIP_DESCRIPTOR* const got = received(a_);
+    ASSERT_EQ(got, program_.descriptor(i));
+    EXPECT_EQ(got->CS.Length, 64 + i);
+  }
+  EXPECT_EQ(program_.state(a_), VIP_STATE_ERROR);
+  VIP_DESCRIPTOR* done = nullptr;
+  while (VipSendDone(a_, &done) == VIP_SUCCESS) continue;  // those that had gone into the ring
+  ASSERT_NE(done, nullptr);
+  EXPECT_NE(done->CS.Status & VIP_STATUS_ERROR_MASK, 0u);
+}
+
 // ---- data that is deregistered while it moves
 
 TEST_F(ViplErrors, ASendDeregisteredHalfwayBreaksTheConnection) {
