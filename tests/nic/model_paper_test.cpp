@@ -6,6 +6,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "base/child.hpp"
+
 namespace viaduct::nic::model {
 namespace {
 
@@ -20,7 +22,14 @@ const Comparison& row(const std::string& what) {
   throw std::out_of_range(what);
 }
 
-TEST(ModelPaper, IsCalibratedOnReleaseAndFigure5) {
+class ModelPaper : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (viaduct::testing::kSanitized) GTEST_SKIP() << "takes minutes here, and ModelRun runs the same code";
+  }
+};
+
+TEST_F(ModelPaper, IsCalibratedOnReleaseAndFigure5) {
   EXPECT_NEAR(row("both ways, 1472 B, RELEASE").deviation(), 0, 0.01);
   EXPECT_NEAR(row("send, 1200 B, RELEASE: on the Ethernet limit").deviation(), 0, 0.01);
   for (const char* handler : {"Send Data Ready", "Receive Complete", "DMA Read Complete", "DMA Write Complete"})
@@ -39,7 +48,7 @@ TEST(ModelPaper, IsCalibratedOnReleaseAndFigure5) {
     }
 }
 
-TEST(ModelPaper, PredictsThroughputsWithinTenPerCent) {
+TEST_F(ModelPaper, PredictsThroughputsWithinTenPerCent) {
   std::vector<std::string> missed;
   unsigned held = 0;
   for (const Comparison& row : comparisons().rows) {
@@ -52,18 +61,18 @@ TEST(ModelPaper, PredictsThroughputsWithinTenPerCent) {
     EXPECT_NE(row.remark, "") << row.what;
   }
   EXPECT_GE(held, 24u);
-  EXPECT_THAT(missed, testing::ElementsAre("thttpd, WC, PARALLEL"));  // the server is the bound
+  EXPECT_THAT(missed, ::testing::ElementsAre("thttpd, WC, PARALLEL"));  // the server is the bound
 }
 
-TEST(ModelPaper, ShowsTheOrderings) {
+TEST_F(ModelPaper, ShowsTheOrderings) {
   std::vector<std::string> missed;
   for (const Ordering& ordering : comparisons().orderings)
     if (!ordering.holds) missed.push_back(ordering.what);
   EXPECT_GE(comparisons().orderings.size(), 25u);
-  EXPECT_THAT(missed, testing::IsEmpty());
+  EXPECT_THAT(missed, ::testing::IsEmpty());
 }
 
-TEST(ModelPaper, ShowsPingGettingShorter) {
+TEST_F(ModelPaper, ShowsPingGettingShorter) {
   EXPECT_NEAR(row("ping, PARALLEL over RELEASE, mean of all sizes").deviation(), 0, 0.05);
   EXPECT_NEAR(row("ping, PARALLEL over PARALLEL (SRAM-BOTH), mean").deviation(), 0, 0.05);
   EXPECT_LE(row("ping, PARALLEL (SRAM-BOTH) over RELEASE (SRAM-BOTH), mean").model, 1);
