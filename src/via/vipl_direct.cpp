@@ -10,7 +10,6 @@
 //
 // A descriptor that is not shown (yet), of several segments, in memory that cannot be reached or too short: the message
 // goes the other ways, and says there what is wrong.
-#include <cstring>
 
 #include "base/counters.hpp"
 #include "via/vipl_activity.hpp"
@@ -49,8 +48,7 @@ void Vi::show(const WorkItem& item, std::uint64_t number) {
 
 bool Vi::take_direct(const via::Fragment& fragment, Effects& effects) {
   DirectHeader header;
-  if (!reliable() || !fragment.last || fragment.bytes.size() != sizeof header) return false;
-  std::memcpy(&header, fragment.bytes.data(), sizeof header);
+  if (!reliable() || !read_whole(fragment, header)) return false;
   if (header.number != static_cast<std::uint32_t>(posted_.used) || header.length > kMostTransfer) return false;
   if (find_receive(header.length, effects))
     finish_receive(VIP_STATUS_OP_RECEIVE, fragment.immediate, header.immediate, header.length, effects);
@@ -106,7 +104,7 @@ Vi::Pushed Vi::push_direct(WorkItem& item) {
   const bool immediate = (item.control & VIP_CONTROL_IMMEDIATE) != 0;
   const DirectHeader header{static_cast<std::uint32_t>(receives_taken_), item.length, item.descriptor->CS.ImmediateData,
                             0};
-  const Pushed pushed = push_control(kDirect | (immediate ? kWithImmediate : 0), std::as_bytes(std::span(&header, 1)));
+  const Pushed pushed = push_control(kDirect | (immediate ? kWithImmediate : 0), bytes_of(header));
   if (pushed != Pushed::all) return pushed;
   static Counter count = counter("via.sends_direct");
   count.add();

@@ -60,9 +60,9 @@ void Vi::fail(VIP_ERROR_CODE code, Effects& effects, Tell tell, VIP_DESCRIPTOR* 
     // What was placed before is acknowledged first: the peer blames the oldest message that is not.
     const PlacedHeader placed{messages_placed_};
     const BrokenHeader header{static_cast<std::uint32_t>(code), tell == Tell::our_descriptor ? 1u : 0u};
-    if (messages_placed_ != placed_told_) (void)push_control(kPlaced, std::as_bytes(std::span(&placed, 1)));
-    (void)push_reference_words();
-    (void)push_control(kBroken, std::as_bytes(std::span(&header, 1)));
+    if (messages_placed_ != placed_told_) (void)push_control(kPlaced, bytes_of(placed));
+    (void)push_answers();
+    (void)push_control(kBroken, bytes_of(header));
   }
   channel_->finish_sending();  // a peer that could not be told sees the end
   end_copies();

@@ -5,8 +5,13 @@
 // never interleave.
 #pragma once
 
+#include <viaduct/via.hpp>
+
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 
 namespace viaduct::vipl {
 
@@ -127,5 +132,26 @@ constexpr std::uint64_t offer_word(std::uint64_t offer, OfferState state) {
 }
 
 constexpr std::uint32_t kMostReadsUnderWay = 64;  // per VI, by message: whoever asks for more is broken
+
+// ---- headers in fragments
+
+template <class Header>
+std::span<const std::byte> bytes_of(const Header& header) {
+  return std::as_bytes(std::span(&header, 1));
+}
+
+// The header at the front of a fragment, copied once: the peer may change what it lies in.
+template <class Header>
+bool read_header(const via::Fragment& fragment, Header& header) {
+  if (fragment.bytes.size() < sizeof header) return false;
+  std::memcpy(&header, fragment.bytes.data(), sizeof header);
+  return true;
+}
+
+// Of a message that is nothing else.
+template <class Header>
+bool read_whole(const via::Fragment& fragment, Header& header) {
+  return fragment.last && fragment.bytes.size() == sizeof header && read_header(fragment, header);
+}
 
 }  // namespace viaduct::vipl

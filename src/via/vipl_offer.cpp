@@ -15,7 +15,6 @@
 #include <poll.h>
 #include <sched.h>
 
-#include <cstring>
 #include <utility>
 
 #include "base/counters.hpp"
@@ -64,7 +63,7 @@ Vi::Pushed Vi::push_offer(WorkItem& item) {
                            0,
                            offer};
   own_offer(offer).store(offer_word(offer, OfferState::made), std::memory_order_relaxed);  // kOffer publishes it
-  const Pushed pushed = push_control(kOffer | (immediate ? kWithImmediate : 0), std::as_bytes(std::span(&header, 1)));
+  const Pushed pushed = push_control(kOffer | (immediate ? kWithImmediate : 0), bytes_of(header));
   if (pushed != Pushed::all) return pushed;
   offers_.made = item.offer = offer;
   item.by_reference = true;
@@ -172,8 +171,7 @@ void Vi::offer_is_returned(Effects& effects) {
 bool Vi::take_offer(const via::Fragment& fragment, Effects& effects) {
   if (taking_.stalled) return settle_offer(effects);
   OfferHeader header;
-  if (!reliable() || !fragment.last || fragment.bytes.size() != sizeof header) return false;
-  std::memcpy(&header, fragment.bytes.data(), sizeof header);
+  if (!reliable() || !read_whole(fragment, header)) return false;
   if (header.number != static_cast<std::uint32_t>(posted_.used) || header.offer != offers_seen_ + 1) return false;
   if (header.length > kMostTransfer || header.part == 0 || header.part >= header.length) return false;
   if (!posted_.has_place || !find_receive(header.length, effects)) return posted_.has_place;
@@ -230,8 +228,7 @@ bool Vi::wait_for_sender(bool connected, Effects& effects) {
 
 bool Vi::take_rest(const via::Fragment& fragment, Effects& effects) {
   RestHeader header;
-  if (!taking_.waiting || !fragment.last || fragment.bytes.size() != sizeof header) return false;
-  std::memcpy(&header, fragment.bytes.data(), sizeof header);
+  if (!taking_.waiting || !read_whole(fragment, header)) return false;
   if (!still_allowed(receive_.first_open(), true))
     return receive_cannot_take(VIP_STATUS_PROTECTION_ERROR, effects), true;
   const RemoteNic::Moved moved =

@@ -9,22 +9,7 @@
 
 namespace viaduct::vipl {
 
-namespace {
-
-template <class Header>
-std::span<const std::byte> bytes_of(const Header& header) {
-  return std::as_bytes(std::span(&header, 1));
-}
-
-template <class Header>
-bool read_header(const via::Fragment& fragment, Header& header, std::size_t& size) {
-  if (fragment.bytes.size() < sizeof header) return false;
-  std::memcpy(&header, fragment.bytes.data(), sizeof header);
-  size = sizeof header;
-  return true;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 // ---- the initiator
 
@@ -132,7 +117,8 @@ WorkItem* Vi::oldest_read() {
 bool Vi::start_reply(const via::Fragment& fragment, std::size_t& header_size) {
   ReplyHeader header;
   const WorkItem* const item = oldest_read();
-  if (item == nullptr || !read_header(fragment, header, header_size) || header.length != item->length) return false;
+  if (item == nullptr || !read_header(fragment, header) || header.length != item->length) return false;
+  header_size = sizeof header;
   in_.length = header.length;
   return true;
 }
@@ -154,7 +140,8 @@ bool Vi::own_memory_allows(std::uint32_t memory, std::uint64_t address, std::uin
 
 bool Vi::start_write(const via::Fragment& fragment, std::size_t& header_size) {
   WriteHeader header;
-  if (!read_header(fragment, header, header_size) || header.length > kMostTransfer) return false;
+  if (!read_header(fragment, header) || header.length > kMostTransfer) return false;
+  header_size = sizeof header;
   in_.length = header.length;
   in_.immediate = header.immediate;
   in_.handle = header.handle;
@@ -172,8 +159,7 @@ void Vi::place_write(std::span<const std::byte> bytes, Effects& effects) {
 
 bool Vi::start_read(const via::Fragment& fragment, Effects& effects) {
   ReadHeader header;
-  std::size_t size = 0;
-  if (!fragment.last || !read_header(fragment, header, size)) return false;
+  if (!fragment.last || !read_header(fragment, header)) return false;
   if (replies_.size() == kMostReadsUnderWay || header.length > kMostTransfer) return false;
   if (!own_memory_allows(header.handle, header.address, header.length, kRdmaRead))
     return fail(VIP_ERROR_RDMAR_PROT, effects, Tell::reason, nullptr, VIP_STATUS_OP_RDMA_READ), true;

@@ -19,14 +19,6 @@ void count_dropped() {
   dropped.add();
 }
 
-// The header at the front of a fragment, copied once.
-template <class Header>
-bool read_header(const via::Fragment& fragment, Header& header) {
-  if (fragment.bytes.size() < sizeof header) return false;
-  std::memcpy(&header, fragment.bytes.data(), sizeof header);
-  return true;
-}
-
 std::uint32_t kind_of(std::uint32_t word) {
   return word & kKindMask;
 }
@@ -63,7 +55,7 @@ bool Vi::receive_some(Enough enough, Effects& effects) {
   }
   if (handled == 0 || state_ != VIP_STATE_CONNECTED) return false;
   if (!std::exchange(taking_.told, true) || consumed != 0) tell_of_room();
-  if (messages_placed_ != placed_told_ || !replies_.empty() || send_.has_waiting() || refer_.tell_taken != 0 ||
+  if (messages_placed_ != placed_told_ || !replies_.empty() || send_.has_waiting() || refer_.tell_taken ||
       refer_.tell_declined)
     (void)run_sends(effects);
   return handled == kMostPerVisit || taking_.stalled;

@@ -22,18 +22,6 @@ namespace {
 // What fits the ring is gone from the sender's memory as soon as it is there; longer messages need the receiver anyway.
 constexpr std::uint32_t kLeastByReference = 256u << 10;
 
-template <class Header>
-std::span<const std::byte> bytes_of(const Header& header) {
-  return std::as_bytes(std::span(&header, 1));
-}
-
-template <class Header>
-bool read_header(const via::Fragment& fragment, Header& header) {
-  if (!fragment.last || fragment.bytes.size() != sizeof header) return false;
-  std::memcpy(&header, fragment.bytes.data(), sizeof header);
-  return true;
-}
-
 }  // namespace
 
 // ---- the sender
@@ -58,28 +46,21 @@ Vi::Pushed Vi::push_reference(WorkItem& item) {
 }
 
 // What the other side waits for, in the order in which it came about.
-Vi::Pushed Vi::push_reference_words() {
+Vi::Pushed Vi::push_answers() {
   if (offers_.rest != Rest::said) {
     const RestHeader header{offers_.rest == Rest::is_there ? 1u : 0u, 0};
     if (const Pushed pushed = push_control(kRest, bytes_of(header)); pushed != Pushed::all) return pushed;
     offers_.rest = Rest::said;
   }
-  for (; refer_.tell_taken != 0; --refer_.tell_taken)
+  if (refer_.tell_taken) {
     if (const Pushed pushed = push_control(kTaken, {}); pushed != Pushed::all) return pushed;
+    refer_.tell_taken = false;
+  }
   if (refer_.tell_declined) {
     if (const Pushed pushed = push_control(kDeclined, {}); pushed != Pushed::all) return pushed;
     refer_.tell_declined = false;
   }
   return Pushed::all;
-}
-
-WorkItem* Vi::oldest_reference() {
-  WorkItem* oldest = nullptr;
-  send_.for_each_started([&](WorkItem& item) {
-    if (item.by_reference && item.offer == 0 && !item.finished) oldest = &item;
-    return oldest == nullptr;
-  });
-  return oldest;
 }
 
 // The one that waits for its answer: nothing was sent behind it. None: the peer owes us no answer.
@@ -90,9 +71,9 @@ WorkItem* Vi::asked_for() {
 }
 
 bool Vi::take_taken(const via::Fragment& fragment, Effects& effects) {
-  WorkItem* const item = oldest_reference();
+  WorkItem* const item = asked_for();
   if (item == nullptr || !fragment.last) return false;
-  if (item == asked_for()) refer_.asking = false;
+  refer_.asking = false;
   --refer_.lent;
   finish(*item, VIP_STATUS_OP_SEND);
   complete(false, effects);
@@ -130,7 +111,7 @@ RemoteNic::Moved Vi::fetch(std::size_t offset, std::size_t length) {
 
 bool Vi::take_reference(const via::Fragment& fragment, Effects& effects) {
   ReferenceHeader header;
-  if (!reliable() || !read_header(fragment, header)) return false;
+  if (!reliable() || !read_whole(fragment, header)) return false;
   if (header.length < kLeastByReference || header.length > kMostTransfer) return false;
   if (!find_receive(header.length, effects)) return true;
   taking_ = {.word = fragment.immediate,
@@ -160,7 +141,7 @@ void Vi::long_one_is_there(Effects& effects) {
   if (done.offer != 0)
     their_offer(done.offer).store(offer_word(done.offer, OfferState::through), std::memory_order_release);
   else
-    ++refer_.tell_taken;
+    refer_.tell_taken = true;
 }
 
 }  // namespace viaduct::vipl

@@ -46,8 +46,6 @@ class RemoteNic {
   bool reaches_by_cma() const { return cma_.load(std::memory_order_relaxed) && !forbidden_.load(); }
 
   bool maps(const Registration& registration) { return registration.region_id != 0 && map(registration) != nullptr; }
-  // Whether move() has a way into that memory.
-  bool reaches(const Registration& registration) { return maps(registration) || reaches_by_cma(); }
 
   enum class Direction { write, read };
   enum class Moved {

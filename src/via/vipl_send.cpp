@@ -10,11 +10,6 @@ namespace {
 constexpr std::uint32_t kPlainSend = 1024;  // goes out in one fragment or not at all
 constexpr std::uint16_t kPlainSegments = 4;
 
-template <class Header>
-std::span<const std::byte> bytes_of(const Header& header) {
-  return std::as_bytes(std::span(&header, 1));
-}
-
 }  // namespace
 
 // Goes on where the last call was refused.
@@ -51,7 +46,7 @@ Vi::Pushed Vi::push_control(std::uint32_t kind, std::span<const std::byte> heade
 Vi::Pushed Vi::push_between_messages() {
   if (out_.owner == Owner::reply)
     if (const Pushed pushed = push_reply(); pushed != Pushed::all) return pushed;
-  if (const Pushed pushed = push_reference_words(); pushed != Pushed::all) return pushed;
+  if (const Pushed pushed = push_answers(); pushed != Pushed::all) return pushed;
   if (messages_placed_ != placed_told_) {
     const PlacedHeader header{messages_placed_};
     if (const Pushed pushed = push_control(kPlaced, bytes_of(header)); pushed != Pushed::all) return pushed;
@@ -118,8 +113,8 @@ Vi::Pushed Vi::push_item(WorkItem& item, Effects& effects) {
 bool Vi::run_sends(Effects& effects) {
   // By far the most frequent: one send that was just posted, and nothing else to do.
   const bool plain = out_.owner == Owner::nobody && messages_placed_ == placed_told_ && replies_.empty() && !blocked &&
-                     !refer_.asking && refer_.tell_taken == 0 && !refer_.tell_declined &&
-                     state_ == VIP_STATE_CONNECTED && send_.has_only_one_waiting();
+                     !refer_.asking && !refer_.tell_taken && !refer_.tell_declined && state_ == VIP_STATE_CONNECTED &&
+                     send_.has_only_one_waiting();
   if (plain) [[likely]] {
     WorkItem& item = send_.first_waiting();
     const bool send = (item.control & (VIP_CONTROL_OP_MASK | VIP_CONTROL_QFENCE)) == 0 && !item.finished &&

@@ -210,8 +210,7 @@ class Vi {
   // vipl_reference.cpp
   bool goes_by_reference(const WorkItem& item) const;
   Pushed push_reference(WorkItem& item);
-  Pushed push_reference_words();
-  WorkItem* oldest_reference();
+  Pushed push_answers();
   WorkItem* asked_for();
   bool take_reference(const via::Fragment& fragment, Effects& effects);
   bool take_taken(const via::Fragment& fragment, Effects& effects);
@@ -279,7 +278,7 @@ class Vi {
     bool asking = false;
     bool declined = false;       // the peer cannot reach our memory: never again
     bool tell_declined = false;  // what could not be pushed yet
-    std::uint32_t tell_taken = 0;
+    bool tell_taken = false;
     std::uint32_t lent = 0;  // sent, and not taken yet: the peer may be reading them
   } refer_;
   // Offers to the peer, by number: open are those behind `through`.
