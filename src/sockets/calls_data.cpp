@@ -81,9 +81,22 @@ ssize_t sending_parts(Connection& connection, int fd, std::size_t size, Call&& c
 
 constexpr int kNotOfTheStream = MSG_OOB | MSG_ERRQUEUE;  // the kernel has it, whatever is in the ring
 
+// The usual case of a call, to be tried first: everything else is in a function of its own, so that this needs no
+// registers saved. 0: to be done otherwise.
+[[gnu::always_inline]] inline std::size_t receive_quickly(int fd, void* buffer, std::size_t size, int flags) {
+  Connection* const connection = find_connection(fd);
+  if (connection == nullptr || !connection->attached() || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) != 0 ||
+      connection->low_water.load(std::memory_order_relaxed) != 1)
+    return 0;
+  return quick_receive(*connection, fd, buffer, size);
+}
+[[gnu::always_inline]] inline bool send_quickly(int fd, const void* buffer, std::size_t size, int flags) {
+  Connection* const connection = find_connection(fd);
+  return connection != nullptr && connection->attached() && (flags & MSG_OOB) == 0 &&
+         quick_send(*connection, fd, buffer, size);
+}
+
 ssize_t receive_one(Connection& connection, int fd, void* buffer, std::size_t size, int flags) {
-  if ((flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && connection.low_water.load(std::memory_order_relaxed) == 1)
-    if (const std::size_t got = quick_receive(connection, fd, buffer, size); got != 0) return static_cast<ssize_t>(got);
   if ((flags & kNotOfTheStream) != 0) [[unlikely]]
     return libc().recv(fd, buffer, size, flags);
   const iovec piece{buffer, size};
@@ -91,8 +104,6 @@ ssize_t receive_one(Connection& connection, int fd, void* buffer, std::size_t si
 }
 
 ssize_t send_one(Connection& connection, int fd, const void* buffer, std::size_t size, int flags) {
-  if ((flags & MSG_OOB) == 0 && quick_send(connection, fd, buffer, size)) [[likely]]
-    return static_cast<ssize_t>(size);
   const iovec piece{const_cast<void*>(buffer), size};
   return stream_send(connection, fd, &piece, 1, flags);
 }
@@ -138,11 +149,7 @@ bool bad_count(int count) {
   return count < 0 || count > 1024;  // IOV_MAX: the kernel has the right answer
 }
 
-}  // namespace
-
-extern "C" {
-
-VIADUCT_EXPORT ssize_t recv(int fd, void* buffer, size_t size, int flags) {
+[[gnu::noinline]] ssize_t recv_otherwise(int fd, void* buffer, size_t size, int flags) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().recv(fd, buffer, size, flags); };
   if (connection == nullptr) return call();
@@ -153,14 +160,15 @@ VIADUCT_EXPORT ssize_t recv(int fd, void* buffer, size_t size, int flags) {
   });
 }
 
-VIADUCT_EXPORT ssize_t read(int fd, void* buffer, size_t size) {
+[[gnu::noinline]] ssize_t read_otherwise(int fd, void* buffer, size_t size) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().read(fd, buffer, size); };
   if (connection == nullptr) return call();
   return receiving(*connection, fd, call, [&] { return receive_one(*connection, fd, buffer, size, 0); });
 }
 
-VIADUCT_EXPORT ssize_t recvfrom(int fd, void* buffer, size_t size, int flags, sockaddr* from, socklen_t* length) {
+[[gnu::noinline]] ssize_t recvfrom_otherwise(int fd, void* buffer, size_t size, int flags, sockaddr* from,
+                                             socklen_t* length) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().recvfrom(fd, buffer, size, flags, from, length); };
   if (connection == nullptr) return call();
@@ -170,6 +178,68 @@ VIADUCT_EXPORT ssize_t recvfrom(int fd, void* buffer, size_t size, int flags, so
     if (got >= 0 && from != nullptr && length != nullptr) *length = 0;  // a stream names no sender
     return got;
   });
+}
+
+[[gnu::noinline]] ssize_t send_otherwise(int fd, const void* buffer, size_t size, int flags) {
+  Connection* const connection = find_connection(fd);
+  if (connection == nullptr) return libc().send(fd, buffer, size, flags);
+  if (connection->attached()) [[likely]]
+    return send_one(*connection, fd, buffer, size, flags);
+  const auto* const bytes = static_cast<const char*>(buffer);
+  if (size > kPart && (flags & MSG_OOB) == 0)
+    return sending_parts(
+        *connection, fd, size,
+        [&](std::size_t at, std::size_t part) { return libc().send(fd, bytes + at, part, flags); },
+        [&](std::size_t at) { return send_one(*connection, fd, bytes + at, size - at, flags); });
+  return sending(
+      *connection, fd, [&] { return libc().send(fd, buffer, size, flags); },
+      [&] { return send_one(*connection, fd, buffer, size, flags); }, size);
+}
+
+[[gnu::noinline]] ssize_t write_otherwise(int fd, const void* buffer, size_t size) {
+  Connection* const connection = find_connection(fd);
+  if (connection == nullptr) return libc().write(fd, buffer, size);
+  if (connection->attached()) [[likely]]
+    return send_one(*connection, fd, buffer, size, 0);
+  const auto* const bytes = static_cast<const char*>(buffer);
+  if (size > kPart)
+    return sending_parts(
+        *connection, fd, size, [&](std::size_t at, std::size_t part) { return libc().write(fd, bytes + at, part); },
+        [&](std::size_t at) { return send_one(*connection, fd, bytes + at, size - at, 0); });
+  return sending(
+      *connection, fd, [&] { return libc().write(fd, buffer, size); },
+      [&] { return send_one(*connection, fd, buffer, size, 0); }, size);
+}
+
+[[gnu::noinline]] ssize_t sendto_otherwise(int fd, const void* buffer, size_t size, int flags, const sockaddr* to,
+                                           socklen_t length) {
+  Connection* const connection = find_connection(fd);
+  const auto call = [&] { return libc().sendto(fd, buffer, size, flags, to, length); };
+  if (connection == nullptr) return call();
+  return sending(*connection, fd, call, [&] { return send_one(*connection, fd, buffer, size, flags); });
+}
+
+}  // namespace
+
+extern "C" {
+
+VIADUCT_EXPORT ssize_t recv(int fd, void* buffer, size_t size, int flags) {
+  if (const std::size_t got = receive_quickly(fd, buffer, size, flags); got != 0) [[likely]]
+    return static_cast<ssize_t>(got);
+  return recv_otherwise(fd, buffer, size, flags);
+}
+
+VIADUCT_EXPORT ssize_t read(int fd, void* buffer, size_t size) {
+  if (const std::size_t got = receive_quickly(fd, buffer, size, 0); got != 0) [[likely]]
+    return static_cast<ssize_t>(got);
+  return read_otherwise(fd, buffer, size);
+}
+
+VIADUCT_EXPORT ssize_t recvfrom(int fd, void* buffer, size_t size, int flags, sockaddr* from, socklen_t* length) {
+  if (from == nullptr)
+    if (const std::size_t got = receive_quickly(fd, buffer, size, flags); got != 0) [[likely]]
+      return static_cast<ssize_t>(got);
+  return recvfrom_otherwise(fd, buffer, size, flags, from, length);
 }
 
 VIADUCT_EXPORT ssize_t readv(int fd, const iovec* pieces, int count) {
@@ -208,42 +278,22 @@ VIADUCT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags
 }
 
 VIADUCT_EXPORT ssize_t send(int fd, const void* buffer, size_t size, int flags) {
-  Connection* const connection = find_connection(fd);
-  if (connection == nullptr) return libc().send(fd, buffer, size, flags);
-  if (connection->attached()) [[likely]]
-    return send_one(*connection, fd, buffer, size, flags);
-  const auto* const bytes = static_cast<const char*>(buffer);
-  if (size > kPart && (flags & MSG_OOB) == 0)
-    return sending_parts(
-        *connection, fd, size,
-        [&](std::size_t at, std::size_t part) { return libc().send(fd, bytes + at, part, flags); },
-        [&](std::size_t at) { return send_one(*connection, fd, bytes + at, size - at, flags); });
-  return sending(
-      *connection, fd, [&] { return libc().send(fd, buffer, size, flags); },
-      [&] { return send_one(*connection, fd, buffer, size, flags); }, size);
+  if (send_quickly(fd, buffer, size, flags)) [[likely]]
+    return static_cast<ssize_t>(size);
+  return send_otherwise(fd, buffer, size, flags);
 }
 
 VIADUCT_EXPORT ssize_t write(int fd, const void* buffer, size_t size) {
-  Connection* const connection = find_connection(fd);
-  if (connection == nullptr) return libc().write(fd, buffer, size);
-  if (connection->attached()) [[likely]]
-    return send_one(*connection, fd, buffer, size, 0);
-  const auto* const bytes = static_cast<const char*>(buffer);
-  if (size > kPart)
-    return sending_parts(
-        *connection, fd, size, [&](std::size_t at, std::size_t part) { return libc().write(fd, bytes + at, part); },
-        [&](std::size_t at) { return send_one(*connection, fd, bytes + at, size - at, 0); });
-  return sending(
-      *connection, fd, [&] { return libc().write(fd, buffer, size); },
-      [&] { return send_one(*connection, fd, buffer, size, 0); }, size);
+  if (send_quickly(fd, buffer, size, 0)) [[likely]]
+    return static_cast<ssize_t>(size);
+  return write_otherwise(fd, buffer, size);
 }
 
 VIADUCT_EXPORT ssize_t sendto(int fd, const void* buffer, size_t size, int flags, const sockaddr* to,
                               socklen_t length) {
-  Connection* const connection = find_connection(fd);
-  const auto call = [&] { return libc().sendto(fd, buffer, size, flags, to, length); };
-  if (connection == nullptr) return call();
-  return sending(*connection, fd, call, [&] { return send_one(*connection, fd, buffer, size, flags); });
+  if (send_quickly(fd, buffer, size, flags)) [[likely]]
+    return static_cast<ssize_t>(size);
+  return sendto_otherwise(fd, buffer, size, flags, to, length);
 }
 
 VIADUCT_EXPORT ssize_t writev(int fd, const iovec* pieces, int count) {

@@ -81,8 +81,9 @@ struct Connection {
   std::atomic<int> nodelay{0};
   std::atomic<int> cork{0};
 
-  std::atomic<std::uint32_t> in_a_row{0};  // receives that found a little at once
-  std::atomic<std::uint64_t> last_receive_ns{0};
+  SlotSeen seen;
+  std::atomic<std::uint32_t> in_a_row{0};  // looks that found a little at once, since the last send
+  std::atomic<std::uint64_t> last_look_ns{0};
   std::atomic<std::uint64_t> last_kernel_look{0};
   Spinner receive_spinner{settings().spin_ns};
   Spinner send_spinner{settings().spin_ns};

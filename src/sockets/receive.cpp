@@ -200,24 +200,28 @@ class Reading {
 namespace {
 
 constexpr std::uint32_t kStreaming = 8;
-constexpr std::size_t kTiny = 512;
-constexpr std::uint64_t kLetItFillNs = 400;
+constexpr std::uint64_t kLetItFillNs = 1500;
+constexpr std::uint64_t kSlotsToFill = 8;
 
 // A sender that sends one tiny message after the other is slowed down by a receiver that fetches the line for each of
-// them. So in such a stream two looks are some messages' time apart, and take several at once. A peer that answers is
-// never met here: its message is waited for.
-void let_it_fill(Connection& connection) {
-  const std::uint64_t until = connection.last_receive_ns.load(std::memory_order_relaxed) + kLetItFillNs;
-  while (Clock::steady().now_ns() < until) cpu_relax();
+// them. So in such a stream a receiver that has taken all it saw waits for some lines before it looks again. Not where
+// it looks more seldom anyway, nor where it answers (quick_send), nor for long where nothing follows.
+void let_it_fill(Connection& connection, const Receiver& ring) {
+  const std::uint64_t start = Clock::steady().now_ns();
+  const std::uint64_t last = connection.last_look_ns.exchange(start, std::memory_order_relaxed);
+  if (start - last > 2 * kLetItFillNs) return;
+  for (std::uint64_t now = start; !ring.is_behind_by(kSlotsToFill);) {
+    if (now - start >= kLetItFillNs) return connection.in_a_row.store(0, std::memory_order_relaxed);
+    for (int i = 0; i < 8; ++i) cpu_relax();
+    now = Clock::steady().now_ns();
+  }
 }
 
-// `behind`: the sender is ahead by a line and more, and nobody will let it fill.
-void note_at_once(Connection& connection, std::size_t bytes, bool behind) {
-  if (bytes > kTiny) return connection.in_a_row.store(0, std::memory_order_relaxed);
+// `slots`: as many were given back with it.
+void note_at_once(Connection& connection, std::size_t bytes, std::uint64_t slots) {
+  const bool tiny = bytes <= (slots + 1) * kInlineBytes;
   const std::uint32_t before = connection.in_a_row.load(std::memory_order_relaxed);
-  connection.in_a_row.store(before + 1, std::memory_order_relaxed);
-  if (before + 1 >= kStreaming && !behind)
-    connection.last_receive_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
+  connection.in_a_row.store(tiny ? before + 1 : 0, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -227,20 +231,23 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
   ReceiveState& state = in.receiving;
   if (state.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
   Receiver ring(connection.memory, connection.in());
-  const bool behind = ring.has_whole_slot();
-  if (connection.in_a_row.load(std::memory_order_relaxed) >= kStreaming && !behind) let_it_fill(connection);
+  const bool seen = ring.has_seen(size, connection.seen);
+  if (!seen && connection.in_a_row.load(std::memory_order_relaxed) >= kStreaming && !ring.is_behind_by(1)) [[unlikely]]
+    let_it_fill(connection, ring);
   std::size_t got;
+  std::uint64_t given_back;
   {
     StreamLock lock(state.lock, connection.alone());
     if (state.stage.load(std::memory_order_relaxed) != kReadRing ||
         in.path.rung.load(std::memory_order_relaxed) != state.drained.load(std::memory_order_relaxed))
       return 0;
     const std::uint64_t head = state.head.load(std::memory_order_relaxed);
-    got = ring.read_small(bytes, size);
-    if (state.head.load(std::memory_order_relaxed) == head) lock.nothing_changed();
+    got = seen ? ring.read_seen(bytes, size, connection.seen) : ring.read_small(bytes, size, connection.seen);
+    given_back = state.head.load(std::memory_order_relaxed) - head;
+    if (given_back == 0) lock.nothing_changed();
   }  // F2
   wake_senders(connection, fd, ring.senders_to_wake(false));
-  if (got != 0) note_at_once(connection, got, behind);
+  if (got != 0 && !seen) note_at_once(connection, got, given_back);
   return got;
 }
 
@@ -283,6 +290,8 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
   for (;;) {
     const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
     Got got;
+    const ReceiveState& state = connection.incoming().receiving;
+    const std::uint64_t head = state.head.load(std::memory_order_relaxed);
     {
       const StreamLock lock(connection.incoming().receiving.lock, connection.alone());
       Reading reading(connection, fd, pieces, kernel_flags, may_wait);
@@ -292,7 +301,7 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
     if (got == Got::end) return static_cast<ssize_t>(total);
     if (got == Got::fault) return total != 0 ? static_cast<ssize_t>(total) : -1;
     if (got == Got::bytes && (total >= least || (flags & MSG_PEEK) != 0)) {
-      if (!waited) note_at_once(connection, total, false);
+      if (!waited) note_at_once(connection, total, state.head.load(std::memory_order_relaxed) - head);
       return static_cast<ssize_t>(total);
     }
     if (got == Got::bytes) continue;

@@ -105,6 +105,7 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
     }
     if (!Sender(connection.memory, connection.out()).write_small(bytes, size)) return false;
   }  // F1
+  connection.in_a_row.store(0, std::memory_order_relaxed);
   if (out.data.armed.load(std::memory_order_relaxed) != 0) [[unlikely]]
     wake_receiver(connection, fd);
   return true;
@@ -139,6 +140,7 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
       return result(sent < 0);
     }
     total += written;  // F1: letting the lock go was the fence
+    connection.in_a_row.store(0, std::memory_order_relaxed);
     if (out.data.armed.load(std::memory_order_relaxed) != 0) [[unlikely]]
       wake_receiver(connection, fd);
     if (pieces.done()) [[likely]]

@@ -30,22 +30,6 @@ constexpr std::size_t whole_lines(std::size_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
-std::atomic<std::uint64_t>& header_of(std::byte* slot) {
-  return *reinterpret_cast<std::atomic<std::uint64_t>*>(slot);
-}
-
-std::uint32_t stamp(std::uint64_t position) {
-  return static_cast<std::uint32_t>(position + 1);
-}
-
-// A line's worth: the compiler makes fixed-size moves of it.
-void copy_small(void* to, const void* from, std::size_t bytes) {
-  if (bytes == 8)
-    std::memcpy(to, from, 8);
-  else
-    std::memcpy(to, from, bytes);
-}
-
 }  // namespace
 
 // ---- sending
@@ -55,14 +39,6 @@ void Sender::refresh() {
   const ReceiveState& theirs = direction_.receiving;
   state.seen_head.store(theirs.head.load(std::memory_order_acquire), std::memory_order_relaxed);            // A2
   state.seen_bulk_head.store(theirs.bulk_head.load(std::memory_order_acquire), std::memory_order_relaxed);  // A2
-}
-
-bool Sender::slot_free() {
-  SendState& state = direction_.sending;
-  const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
-  if (tail - state.seen_head.load(std::memory_order_relaxed) < kSlots) return true;
-  refresh();
-  return tail - state.seen_head.load(std::memory_order_relaxed) < kSlots;
 }
 
 // More than the area has: a peer wrote nonsense, and gets no more bytes.
@@ -116,12 +92,6 @@ std::span<std::byte> Sender::claim_bulk(std::size_t most) {
   return {bulk_ + offset, room};
 }
 
-void Sender::publish(std::uint64_t position, std::uint32_t length) {
-  header_of(slot(position))
-      .store(std::bit_cast<std::uint64_t>(SlotHeader{stamp(position), length}),
-             std::memory_order_release);  // R1
-}
-
 void Sender::publish_bulk(std::size_t bytes) {
   SendState& state = direction_.sending;
   const std::uint64_t position = state.bulk_tail.load(std::memory_order_relaxed);
@@ -131,25 +101,6 @@ void Sender::publish_bulk(std::size_t bytes) {
   publish(tail, static_cast<std::uint32_t>(bytes) | kInBulk);
   state.tail.store(tail + 1, std::memory_order_relaxed);
   state.growing.store(0, std::memory_order_relaxed);
-}
-
-// Behind what the last slot holds, where the receiver has not seen a further one yet; else into a slot of its own.
-bool Sender::write_into_slot(const void* bytes, std::size_t size) {
-  SendState& state = direction_.sending;
-  const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
-  const std::size_t there = state.growing.load(std::memory_order_relaxed) % kSlotBytes;
-  if (there != 0 && there + size <= kInlineBytes) {
-    copy_small(slot(tail - 1) + 8 + there, bytes, size);
-    publish(tail - 1, static_cast<std::uint32_t>(there + size));
-  } else {
-    if (!slot_free()) return false;
-    copy_small(slot(tail) + 8, bytes, size);
-    publish(tail, static_cast<std::uint32_t>(size));
-    state.tail.store(tail + 1, std::memory_order_relaxed);
-  }
-  state.growing.store(static_cast<std::uint32_t>(there != 0 && there + size <= kInlineBytes ? there + size : size),
-                      std::memory_order_relaxed);
-  return true;
 }
 
 // The second before the first: whoever sees the first finds both.
@@ -204,8 +155,8 @@ std::size_t Sender::write(Pieces& pieces) {
 
 namespace {
 
-bool enough_room(std::uint64_t slots_used, std::uint64_t bulk_used) {
-  return slots_used < kSlots - 1 && bulk_used + 3 * kLargestChunk <= kBulkBytes;
+bool enough_room(std::uint64_t slots_used, std::uint64_t bulk_used, std::uint64_t slots = 2) {
+  return slots_used + slots <= kSlots && bulk_used + 3 * kLargestChunk <= kBulkBytes;
 }
 
 }  // namespace
@@ -221,17 +172,17 @@ bool Sender::has_room() {
   return enough();
 }
 
-bool Sender::has_room_now() const {
+bool Sender::has_room_now(std::uint64_t slots) const {
   const SendState& state = direction_.sending;
   const ReceiveState& theirs = direction_.receiving;
   // As much as the sender knows already is enough, most of the time: no look at the receiver's line.
   const std::uint64_t used =
       state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed);
-  if (enough_room(used, bulk_used(state.bulk_tail.load(std::memory_order_relaxed)))) return true;
+  if (enough_room(used, bulk_used(state.bulk_tail.load(std::memory_order_relaxed)), slots)) return true;
   const std::uint64_t head =
       std::max(theirs.bulk_head.load(std::memory_order_acquire), state.bulk_floor.load(std::memory_order_relaxed));
   return enough_room(state.tail.load(std::memory_order_relaxed) - theirs.head.load(std::memory_order_acquire),
-                     state.bulk_tail.load(std::memory_order_relaxed) - head);
+                     state.bulk_tail.load(std::memory_order_relaxed) - head, slots);
 }
 
 void Sender::want_room() {
@@ -302,7 +253,16 @@ std::size_t Receiver::read(Pieces& pieces, Take take) {
   return total;
 }
 
-std::size_t Receiver::read_small(void* bytes, std::size_t size) {
+std::size_t Receiver::read_seen(void* bytes, std::size_t size, const SlotSeen& seen) {
+  if (!has_seen(size, seen)) return 0;
+  ReceiveState& state = direction_.receiving;
+  const std::uint32_t consumed = state.consumed.load(std::memory_order_relaxed) % kSlotBytes;
+  copy_small(bytes, slot(state.head.load(std::memory_order_relaxed)) + 8 + consumed, size);
+  state.consumed.store(consumed + static_cast<std::uint32_t>(size), std::memory_order_relaxed);
+  return size;
+}
+
+std::size_t Receiver::read_small(void* bytes, std::size_t size, SlotSeen& seen) {
   ReceiveState& state = direction_.receiving;
   std::uint64_t head = state.head.load(std::memory_order_relaxed);
   std::uint32_t consumed = state.consumed.load(std::memory_order_relaxed);
@@ -321,6 +281,8 @@ std::size_t Receiver::read_small(void* bytes, std::size_t size) {
   const std::size_t part = std::min<std::size_t>(length - consumed, size);
   copy_small(bytes, slot(head) + 8 + consumed, part);
   state.consumed.store(consumed + static_cast<std::uint32_t>(part), std::memory_order_relaxed);
+  seen.position.store(head, std::memory_order_relaxed);
+  seen.length.store(length, std::memory_order_relaxed);
   return part;
 }
 

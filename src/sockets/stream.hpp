@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "sockets/stream_format.hpp"
@@ -51,6 +52,14 @@ class Pieces {
   std::size_t offset_ = 0;
 };
 
+// A line's worth: the compiler makes fixed-size moves of it.
+[[gnu::always_inline]] inline void copy_small(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 8)
+    std::memcpy(to, from, 8);
+  else
+    std::memcpy(to, from, bytes);
+}
+
 class Sender {
  public:
   Sender(const StreamMemory& memory, int direction)
@@ -63,7 +72,7 @@ class Sender {
   std::size_t write(Pieces& pieces);
   // The same for a message that fits slots alone, whole or not at all.
   static constexpr std::size_t kSmallMessage = 2 * kInlineBytes;  // up to here that is quicker
-  bool write_small(const void* bytes, std::size_t size) {
+  [[gnu::always_inline]] bool write_small(const void* bytes, std::size_t size) {
     if (!(size <= kInlineBytes ? write_into_slot(bytes, size) : write_into_two_slots(bytes, size))) return false;
     count(size);
     return true;
@@ -80,15 +89,24 @@ class Sender {
     count(static_cast<std::size_t>(filled));
     return filled;
   }
-  bool has_room();            // under the lock
-  bool has_room_now() const;  // a look without the lock
+  bool has_room();                                   // under the lock
+  bool has_room_now(std::uint64_t slots = 2) const;  // a look without the lock
 
   // What room the sender waits for: half of everything.
   void want_room();
 
  private:
   void refresh();
-  bool slot_free();
+  bool slot_free() {
+    const SendState& state = direction_.sending;
+    const auto free = [&] {
+      return state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed) < kSlots;
+    };
+    if (free()) [[likely]]
+      return true;
+    refresh();
+    return free();
+  }
   std::size_t bulk_used(std::uint64_t tail) const;
   bool commit(std::size_t bytes);
   std::span<std::byte> claim_bulk(std::size_t most);
@@ -101,12 +119,47 @@ class Sender {
     tally.bytes.store(tally.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
     tally.messages.store(tally.messages.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
+  std::atomic<std::uint64_t>& header(std::uint64_t position) const {
+    return *reinterpret_cast<std::atomic<std::uint64_t>*>(slot(position));
+  }
   std::byte* slot(std::uint64_t position) const { return slots_ + (position % kSlots) * kSlotBytes; }
 
   const StreamMemory& memory_;
   Direction& direction_;
   std::byte* slots_;
   std::byte* bulk_;
+};
+
+inline void Sender::publish(std::uint64_t position, std::uint32_t length) {
+  header(position).store(std::bit_cast<std::uint64_t>(SlotHeader{static_cast<std::uint32_t>(position + 1), length}),
+                         std::memory_order_release);  // R1
+}
+
+// Behind what the last slot holds, where the receiver has not seen a further one yet; else into a slot of its own.
+[[gnu::always_inline]] inline bool Sender::write_into_slot(const void* bytes, std::size_t size) {
+  SendState& state = direction_.sending;
+  const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
+  const std::size_t there = state.growing.load(std::memory_order_relaxed) % kSlotBytes;
+  if (there != 0 && there + size <= kInlineBytes) {
+    copy_small(slot(tail - 1) + 8 + there, bytes, size);
+    publish(tail - 1, static_cast<std::uint32_t>(there + size));
+    state.growing.store(static_cast<std::uint32_t>(there + size), std::memory_order_relaxed);
+    return true;
+  }
+  if (!slot_free()) return false;
+  __builtin_prefetch(slot(tail + 2), 1);  // the receiver has it: so that its way is over when its turn comes
+  copy_small(slot(tail) + 8, bytes, size);
+  publish(tail, static_cast<std::uint32_t>(size));
+  state.tail.store(tail + 1, std::memory_order_relaxed);
+  state.growing.store(static_cast<std::uint32_t>(size), std::memory_order_relaxed);
+  return true;
+}
+
+// The slot a receiver looked at last, and what it held then. To take that needs no further look, which would fetch the
+// line away from a sender that is still filling it. Of one process; read without the lock, hence atomic.
+struct SlotSeen {
+  std::atomic<std::uint64_t> position{UINT64_MAX};
+  std::atomic<std::uint32_t> length{0};
 };
 
 class Receiver {
@@ -117,8 +170,16 @@ class Receiver {
   enum class Take { consume, peek, discard };
   // Fills `pieces` with what is there. 0: nothing, or `broken()`.
   std::size_t read(Pieces& pieces, Take take);
-  // The same where one line is all that is wanted or there; 0: use read().
-  std::size_t read_small(void* bytes, std::size_t size);
+  // The same where one line is all that is wanted or there; 0: use read(). `seen` is brought up to date.
+  std::size_t read_small(void* bytes, std::size_t size, SlotSeen& seen);
+  // The same where the last look found as much; 0: use read_small().
+  std::size_t read_seen(void* bytes, std::size_t size, const SlotSeen& seen);
+  bool has_seen(std::size_t size, const SlotSeen& seen) const {
+    const ReceiveState& state = direction_.receiving;
+    return seen.position.load(std::memory_order_relaxed) == state.head.load(std::memory_order_relaxed) &&
+           size <= kInlineBytes &&
+           state.consumed.load(std::memory_order_relaxed) + size <= seen.length.load(std::memory_order_relaxed);
+  }
   bool has_data() {
     const std::uint64_t head = direction_.receiving.head.load(std::memory_order_relaxed);
     const std::uint32_t length = slot_length(head);
@@ -126,9 +187,9 @@ class Receiver {
     if ((length & ~kInBulk) > direction_.receiving.consumed.load(std::memory_order_relaxed)) return true;
     return slot_length(head + 1) != kUnpublished || broken_;
   }
-  // The sender is at work on a further slot: this one can be read without disturbing it.
-  bool has_whole_slot() const {
-    return slot_length(direction_.receiving.head.load(std::memory_order_relaxed) + 1) != kUnpublished;
+  // The sender has gone that many slots ahead: what lies between can be read without disturbing it.
+  bool is_behind_by(std::uint64_t slots) const {
+    return slot_length(direction_.receiving.head.load(std::memory_order_relaxed) + slots) != kUnpublished;
   }
   std::size_t bytes_ready();
   bool broken() const { return broken_; }
@@ -198,13 +259,14 @@ class Stillness {
 // `alone`: nobody else can be here, in this process or another.
 class StreamLock {
  public:
-  explicit StreamLock(std::atomic<std::uint32_t>& word, bool alone = false) : word_(word), alone_(alone) {
+  [[gnu::always_inline]] explicit StreamLock(std::atomic<std::uint32_t>& word, bool alone = false)
+      : word_(word), alone_(alone) {
     if (alone_) return;
     std::uint32_t free = 0;
     if (!word_.compare_exchange_strong(free, thread_mark(), std::memory_order_acquire)) [[unlikely]]
       contend();
   }
-  ~StreamLock() {
+  [[gnu::always_inline]] ~StreamLock() {
     if (quiet_)
       alone_ ? void() : word_.store(0, std::memory_order_release);
     else if (alone_)

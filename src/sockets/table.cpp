@@ -39,6 +39,8 @@ void start(Connection& connection, bool nonblocking) {
   connection.reset_told.store(false);
   connection.pending_error.store(0);
   connection.vain_asks.store(0);
+  connection.seen.position.store(UINT64_MAX);
+  connection.in_a_row.store(0);
   connection.low_water.store(1);
   connection.operations.store(0);
   connection.next_attempt = 0;

@@ -204,9 +204,12 @@ bool expect_room(Connection& connection) {
 bool SendWait::for_room() {
   Sender ring(connection_.memory, connection_.out());
   const End& peer = connection_.peer();
-  const auto ready = [&] { return ring.has_room_now() || peer.closed.load(std::memory_order_relaxed) != 0; };
+  const auto closed = [&] { return peer.closed.load(std::memory_order_relaxed) != 0; };
+  const auto ready = [&] { return ring.has_room_now() || closed(); };
+  // Not for the first slot that comes free: both sides would work on one line from then on.
+  const auto worth_it = [&] { return ring.has_room_now(kSlots / 4) || closed(); };
   if (spinning_makes_sense(connection_) &&
-      connection_.send_spinner.spin(Clock::steady().now_ns(), Deadline::never(), ready))
+      connection_.send_spinner.spin(Clock::steady().now_ns(), Deadline::never(), worth_it))
     return true;
   if (!limit_known_) limit_ = time_limit(fd_, SO_SNDTIMEO), limit_known_ = true;
   const std::uint64_t start = Clock::steady().now_ns();

@@ -82,7 +82,8 @@ TEST_F(StreamTest, BytesComeInOrderWhateverTheChunks) {
 
 // The short ways take all that is there or nothing: then the long way has it.
 TEST_F(StreamTest, TheShortWaysAreTheSameStream) {
-  std::uint64_t sent = 0, received = 0, short_sends = 0, short_reads = 0;
+  std::uint64_t sent = 0, received = 0, short_sends = 0, short_reads = 0, seen_reads = 0;
+  SlotSeen seen;
   for (int round = 0; round < testing::rounds(40'000); ++round) {
     for (std::uint64_t i = random_() % 3; i > 0; --i) {
       const std::size_t size = 1 + random_() % (random_() % 2 == 0 ? 20 : Sender::kSmallMessage);
@@ -96,8 +97,17 @@ TEST_F(StreamTest, TheShortWaysAreTheSameStream) {
     }
     const std::uint64_t ready = Receiver(memory_, 0).bytes_ready();
     ASSERT_EQ(ready, sent - received);
-    std::vector<unsigned char> bytes(1 + random_() % 200);
-    const std::size_t got = Receiver(memory_, 0).read_small(bytes.data(), bytes.size());
+    std::vector<unsigned char> bytes(1 + random_() % (random_() % 2 == 0 ? 10 : 200));
+    // A second look would find more; what the last one found is there all the same.
+    if (Receiver(memory_, 0).has_seen(bytes.size(), seen)) {
+      ASSERT_EQ(Receiver(memory_, 0).read_seen(bytes.data(), bytes.size(), seen), bytes.size());
+      ASSERT_EQ(bytes, bytes_from(received, bytes.size()));
+      received += bytes.size();
+      ++seen_reads;
+      continue;
+    }
+    ASSERT_EQ(Receiver(memory_, 0).read_seen(bytes.data(), bytes.size(), seen), 0u);
+    const std::size_t got = Receiver(memory_, 0).read_small(bytes.data(), bytes.size(), seen);
     if (got != 0) {
       ASSERT_EQ(got, std::min<std::uint64_t>(ready, bytes.size()));
       bytes.resize(got);
@@ -110,6 +120,7 @@ TEST_F(StreamTest, TheShortWaysAreTheSameStream) {
   }
   EXPECT_GT(short_sends, 100u);
   EXPECT_GT(short_reads, 100u);
+  EXPECT_GT(seen_reads, 100u);
 }
 
 TEST_F(StreamTest, ManyPiecesAreOneStream) {
@@ -125,6 +136,27 @@ TEST_F(StreamTest, ManyPiecesAreOneStream) {
   EXPECT_EQ(Sender(memory_, 0).write(cursor), bytes.size());
   EXPECT_TRUE(cursor.done());
   EXPECT_EQ(read(bytes.size()), bytes);
+}
+
+// To take what a look has found is no further look: what the sender does meanwhile does not matter.
+TEST_F(StreamTest, WhatWasSeenIsTakenWithoutAnotherLook) {
+  SlotSeen seen;
+  unsigned char bytes[24] = {};
+  ASSERT_TRUE(Sender(memory_, 0).write_small("abcdefghijklmnop", 16));
+  ASSERT_EQ(Receiver(memory_, 0).read_small(bytes, 4, seen), 4u);
+  EXPECT_TRUE(Receiver(memory_, 0).has_seen(12, seen));
+  ASSERT_TRUE(Sender(memory_, 0).write_small("qrst", 4));
+  EXPECT_FALSE(Receiver(memory_, 0).has_seen(13, seen)) << "that needs a look";
+  EXPECT_EQ(Receiver(memory_, 0).read_seen(bytes, 13, seen), 0u);
+  ASSERT_EQ(Receiver(memory_, 0).read_seen(bytes + 4, 12, seen), 12u);
+  EXPECT_FALSE(Receiver(memory_, 0).has_seen(1, seen));
+  ASSERT_EQ(Receiver(memory_, 0).read_small(bytes + 16, 8, seen), 4u);
+  EXPECT_EQ(std::memcmp(bytes, "abcdefghijklmnopqrst", 20), 0);
+  // The last slot that was seen is another one now.
+  ASSERT_TRUE(Sender(memory_, 0).write_small(bytes, 24));
+  ASSERT_TRUE(Sender(memory_, 0).write_small(bytes, 24));
+  EXPECT_EQ(read(100).size(), 48u);
+  EXPECT_FALSE(Receiver(memory_, 0).has_seen(1, seen));
 }
 
 TEST_F(StreamTest, AFullRingTakesNoMoreAndHasRoomAgain) {
@@ -153,6 +185,7 @@ TEST_F(StreamTest, TheTwoDirectionsAreApart) {
 
 // Whatever is in the control page and the slots: every call comes back, within the memory (which ends where it ends).
 TEST_F(StreamTest, NonsenseInSharedMemoryIsSurvived) {
+  SlotSeen seen;
   auto* const words = reinterpret_cast<std::uint32_t*>(memory_.base);
   for (int round = 0; round < testing::rounds(4000); ++round) {
     for (int i = 0; i < 40; ++i) {
@@ -168,7 +201,8 @@ TEST_F(StreamTest, NonsenseInSharedMemoryIsSurvived) {
       std::memcpy(memory_.slots(0) + (head + i) % kSlots * kSlotBytes, &header, sizeof header);
     }
     std::vector<unsigned char> little(1 + random_() % 200);
-    ASSERT_LE(Receiver(memory_, 0).read_small(little.data(), little.size()), little.size());
+    ASSERT_LE(Receiver(memory_, 0).read_small(little.data(), little.size(), seen), little.size());
+    ASSERT_LE(Receiver(memory_, 0).read_seen(little.data(), 1 + random_() % little.size(), seen), little.size());
     (void)Sender(memory_, 0).write_small(little.data(), 1 + random_() % Sender::kSmallMessage % little.size());
     (void)write(bytes_from(0, 1 + random_() % 70'000));
     (void)read(1 + random_() % 70'000, random_() % 2 == 0 ? Receiver::Take::consume : Receiver::Take::peek);
