@@ -84,6 +84,9 @@ struct Connection {
   SlotSeen seen;
   std::atomic<std::uint32_t> in_a_row{0};  // looks that found a little at once, since the last send
   std::atomic<std::uint64_t> last_look_ns{0};
+  std::atomic<std::uint32_t> sent_in_a_row{0};       // small messages since the last receive
+  std::atomic<const std::byte*> next_line{nullptr};  // where the next of them goes, most likely
+  std::atomic<Connection*> follower{nullptr};        // the one that was sent on after this one, the last time
   std::atomic<std::uint64_t> last_kernel_look{0};
   Spinner receive_spinner{settings().spin_ns};
   Spinner send_spinner{settings().spin_ns};
@@ -104,8 +107,11 @@ struct Connection {
            vain_asks.load(std::memory_order_relaxed) < 1000;
   }
 
-  // Of this process with its one thread.
-  bool alone() const { return __libc_single_threaded != 0 && !shared.load(std::memory_order_relaxed); }
+  // Of this process with its one thread, and the peer has asked for nothing that it may come to do itself.
+  bool alone() const {
+    return __libc_single_threaded != 0 && !shared.load(std::memory_order_relaxed) &&
+           peer().request.load(std::memory_order_relaxed) == 0;
+  }
 
   bool attached() const { return life.load(std::memory_order_acquire) == Life::attached; }
 };

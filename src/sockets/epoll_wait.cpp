@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint64_t kKernelTurnNs = 20'000;  // the kernel's descriptors are not left waiting longer than this
 constexpr std::uint64_t kTellNs = 1'000'000;     // nor are the program's changes kept from it longer, sleep or not
 constexpr int kWaitsPerTurn = 16;                // waits between looks at the clock, while rings have something
+constexpr int kLookAhead = 6;                    // members whose lines are asked for ahead
 constexpr int kDeepest = 5;                      // sets in sets, as the kernel has it
 constexpr std::uint32_t kIdleSleeps = 8;         // then an active member is armed
 
@@ -76,6 +77,7 @@ class Waiting {
         item.still = data_only && receives_on_ring(connection) ? before : Stillness();
       } else if (!on_edge(item) || new_data_peek(item)) {
         bits = EPOLLIN;
+        before.prefetch_behind();
       }
     }
     if (EpollSet::wants_room(item) && !(on_edge(item) && item.room_told && bits == 0) && ring_writable(connection))
@@ -116,6 +118,8 @@ class Waiting {
     for (int i = 0; i < count && found < most_; ++i) {
       EpollItem& item = *set_.active[next];
       if (++next == count) next = 0;
+      const int ahead = next + kLookAhead;
+      set_.active[ahead < count ? ahead : ahead % count]->still.prefetch();
       std::uint32_t bits = ring_says(item);
       if (bits == 0) continue;
       if (item.connection->peer_says_end()) bits |= kernel_says_of_end(item);

@@ -247,7 +247,10 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
     if (given_back == 0) lock.nothing_changed();
   }  // F2
   wake_senders(connection, fd, ring.senders_to_wake(false));
-  if (got != 0 && !seen) note_at_once(connection, got, given_back);
+  if (got != 0) {
+    if (!seen) note_at_once(connection, got, given_back);
+    connection.sent_in_a_row.store(0, std::memory_order_relaxed);
+  }
   return got;
 }
 

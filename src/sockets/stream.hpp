@@ -11,6 +11,7 @@
 #include <cstring>
 #include <span>
 
+#include "base/prefetch.hpp"
 #include "sockets/stream_format.hpp"
 #include "sockets/thread_mark.hpp"
 
@@ -72,8 +73,10 @@ class Sender {
   std::size_t write(Pieces& pieces);
   // The same for a message that fits slots alone, whole or not at all.
   static constexpr std::size_t kSmallMessage = 2 * kInlineBytes;  // up to here that is quicker
-  [[gnu::always_inline]] bool write_small(const void* bytes, std::size_t size) {
-    if (!(size <= kInlineBytes ? write_into_slot(bytes, size) : write_into_two_slots(bytes, size))) return false;
+  // `more_follows`: probably, so the lines it needs are asked for.
+  [[gnu::always_inline]] bool write_small(const void* bytes, std::size_t size, bool more_follows = false) {
+    if (!(size <= kInlineBytes ? write_into_slot(bytes, size, more_follows) : write_into_two_slots(bytes, size)))
+      return false;
     count(size);
     return true;
   }
@@ -88,6 +91,12 @@ class Sender {
     publish_bulk(static_cast<std::size_t>(filled));
     count(static_cast<std::size_t>(filled));
     return filled;
+  }
+  // Where the next small message goes, should it be of that size.
+  const std::byte* next_line(std::size_t size) const {
+    const SendState& state = direction_.sending;
+    const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
+    return slot(state.growing.load(std::memory_order_relaxed) + size <= kInlineBytes ? tail - 1 : tail);
   }
   bool has_room();                                   // under the lock
   bool has_room_now(std::uint64_t slots = 2) const;  // a look without the lock
@@ -111,7 +120,7 @@ class Sender {
   bool commit(std::size_t bytes);
   std::span<std::byte> claim_bulk(std::size_t most);
   void publish_bulk(std::size_t bytes);
-  bool write_into_slot(const void* bytes, std::size_t size);
+  bool write_into_slot(const void* bytes, std::size_t size, bool more_follows = false);
   bool write_into_two_slots(const void* bytes, std::size_t size);
   void publish(std::uint64_t position, std::uint32_t length);
   void count(std::size_t bytes) {
@@ -136,7 +145,7 @@ inline void Sender::publish(std::uint64_t position, std::uint32_t length) {
 }
 
 // Behind what the last slot holds, where the receiver has not seen a further one yet; else into a slot of its own.
-[[gnu::always_inline]] inline bool Sender::write_into_slot(const void* bytes, std::size_t size) {
+[[gnu::always_inline]] inline bool Sender::write_into_slot(const void* bytes, std::size_t size, bool more_follows) {
   SendState& state = direction_.sending;
   const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
   const std::size_t there = state.growing.load(std::memory_order_relaxed) % kSlotBytes;
@@ -147,7 +156,7 @@ inline void Sender::publish(std::uint64_t position, std::uint32_t length) {
     return true;
   }
   if (!slot_free()) return false;
-  __builtin_prefetch(slot(tail + 2), 1);  // the receiver has it: so that its way is over when its turn comes
+  if (more_follows) prefetch_to_write(slot(tail + 2));  // the receiver has it
   copy_small(slot(tail) + 8, bytes, size);
   publish(tail, static_cast<std::uint32_t>(size));
   state.tail.store(tail + 1, std::memory_order_relaxed);
@@ -227,52 +236,61 @@ class Receiver {
   bool broken_ = false;
 };
 
-// A ring that had nothing: for as long as these words stay as they were, it has nothing. Made before the look that
-// found it empty, so that whatever comes later shows.
+// A ring that had nothing: for as long as these words stay as they were, it has nothing, whoever else reads. Bytes come
+// into the slot at head or the one behind it, and what a header says once it never says again. Made before the look
+// that found the ring empty, so that whatever comes later shows.
 class Stillness {
  public:
   Stillness() = default;
-  Stillness(const StreamMemory& memory, int direction)
-      : state_(&memory.direction(direction).receiving), head_(state_->head.load(std::memory_order_relaxed)) {
+  Stillness(const StreamMemory& memory, int direction) {
+    const std::uint64_t head = memory.direction(direction).receiving.head.load(std::memory_order_relaxed);
     for (std::uint64_t i = 0; i < 2; ++i) {
-      const std::byte* const slot = memory.slots(direction) + (head_ + i) % kSlots * kSlotBytes;
+      const std::byte* const slot = memory.slots(direction) + (head + i) % kSlots * kSlotBytes;
       header_[i] = reinterpret_cast<const std::atomic<std::uint64_t>*>(slot);
       seen_[i] = header_[i]->load(std::memory_order_acquire);  // A1
     }
   }
+  // What holds() will look at.
+  void prefetch() const {
+    __builtin_prefetch(header_[0]);
+    __builtin_prefetch(header_[1]);
+  }
+  // What a reader looks at once something is there: the slot behind, or a line that does no harm.
+  void prefetch_behind() const { __builtin_prefetch(reinterpret_cast<const std::byte*>(header_[1]) + kSlotBytes); }
   bool holds() const {
-    return state_ != nullptr && header_[0]->load(std::memory_order_relaxed) == seen_[0] &&
-           header_[1]->load(std::memory_order_relaxed) == seen_[1] &&
-           state_->head.load(std::memory_order_relaxed) == head_ &&
-           state_->stage.load(std::memory_order_relaxed) == kReadRing;
+    return header_[0] != nullptr && header_[0]->load(std::memory_order_acquire) == seen_[0] &&
+           header_[1]->load(std::memory_order_acquire) == seen_[1];
   }
 
  private:
-  const ReceiveState* state_ = nullptr;
   const std::atomic<std::uint64_t>* header_[2] = {};
   std::uint64_t seen_[2] = {};
-  std::uint64_t head_ = 0;
 };
 
 // Held for a few copies, never across a wait. A holder that died, or jumped out of a signal handler, is replaced.
 // Letting go is a full fence: what was published under the lock is seen by whoever armed before our next look (F1, F2).
-// `alone`: nobody else can be here, in this process or another.
+// `alone`: nobody else of this side can be here. A process of the other side may still come (serve_in_place_of_peer()),
+// long after it has asked for it: the word is taken by a plain store, and whoever took it so looks at what was asked.
 class StreamLock {
  public:
   [[gnu::always_inline]] explicit StreamLock(std::atomic<std::uint32_t>& word, bool alone = false)
       : word_(word), alone_(alone) {
-    if (alone_) return;
     std::uint32_t free = 0;
+    if (alone_ && word_.load(std::memory_order_relaxed) == 0) {
+      word_.store(thread_mark(), std::memory_order_relaxed);
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      return;
+    }
+    alone_ = false;
     if (!word_.compare_exchange_strong(free, thread_mark(), std::memory_order_acquire)) [[unlikely]]
       contend();
   }
   [[gnu::always_inline]] ~StreamLock() {
-    if (quiet_)
-      alone_ ? void() : word_.store(0, std::memory_order_release);
-    else if (alone_)
-      std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (quiet_ || alone_)
+      word_.store(0, std::memory_order_release);
     else
       word_.exchange(0, std::memory_order_seq_cst);
+    if (alone_ && !quiet_) std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   // Nothing was published or given back: no fence is needed.
   void nothing_changed() { quiet_ = true; }

@@ -41,6 +41,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.vain_asks.store(0);
   connection.seen.position.store(UINT64_MAX);
   connection.in_a_row.store(0);
+  connection.next_line.store(nullptr);
   connection.low_water.store(1);
   connection.operations.store(0);
   connection.next_attempt = 0;

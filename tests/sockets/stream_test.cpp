@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <random>
@@ -213,6 +215,29 @@ TEST_F(StreamTest, NonsenseInSharedMemoryIsSurvived) {
     Sender sender(memory_, 0);
     (void)sender.has_room();
     sender.want_room();
+  }
+}
+
+// Who is alone on its side still keeps the other side out, which comes with a full exchange, and is kept out by it.
+TEST_F(StreamTest, TheLockOfOneAloneHoldsOthersOff) {
+  const testing::HangGuard guard;
+  std::atomic<std::uint32_t>& word = memory_.direction(0).sending.lock;
+  for (const bool alone_first : {true, false}) {
+    std::atomic<bool> inside{false}, overlap{false};
+    std::thread other;
+    {
+      const StreamLock first(word, alone_first);
+      inside = true;
+      other = std::thread([&] {
+        const StreamLock second(word, !alone_first);
+        overlap = inside.load();
+      });
+      ::usleep(500);  // not for ever: a holder that never lets go is replaced
+      inside = false;
+    }
+    other.join();
+    EXPECT_FALSE(overlap) << alone_first;
+    EXPECT_EQ(word.load(), 0u);
   }
 }
 
