@@ -7,21 +7,31 @@
 #include <immintrin.h>
 #endif
 
+#include "base/prefetch.hpp"
+
 namespace viaduct {
 
 namespace {
 
 constexpr std::size_t kLoopFrom = 1024;
+constexpr std::size_t kAhead = 2048;
 
 using CopyFunction = void (*)(std::byte*, const std::byte*, std::size_t);
 
+template <bool fetch_ahead>
 void copy_plain(std::byte* to, const std::byte* from, std::size_t size) {
   std::memcpy(to, from, size);
 }
 
 #if defined(__x86_64__)
 
+template <int count>
+inline void fetch_lines(const std::byte* first) {
+  for (int i = 0; i < count; ++i) prefetch_to_write(first + 64 * i);
+}
+
 // Aligned stores, four vectors in flight; head and tail by overlapping unaligned vectors. size >= kLoopFrom.
+template <bool fetch_ahead>
 __attribute__((target("avx2"))) void copy_avx2(std::byte* to, const std::byte* from, std::size_t size) {
   const __m256i head = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   const __m256i tail = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + size - 32));
@@ -30,6 +40,7 @@ __attribute__((target("avx2"))) void copy_avx2(std::byte* to, const std::byte* f
   const std::size_t skip = 32 - (reinterpret_cast<std::uintptr_t>(to) & 31);
   to += skip, from += skip, size -= skip;
   for (; size >= 128; to += 128, from += 128, size -= 128) {
+    if constexpr (fetch_ahead) fetch_lines<2>(to + kAhead);
     const auto* source = reinterpret_cast<const __m256i*>(from);
     auto* destination = reinterpret_cast<__m256i*>(to);
     const __m256i a = _mm256_loadu_si256(source), b = _mm256_loadu_si256(source + 1);
@@ -44,6 +55,7 @@ __attribute__((target("avx2"))) void copy_avx2(std::byte* to, const std::byte* f
 }
 
 // The same with whole lines: a full-line store needs no fetch of the line that the other core holds.
+template <bool fetch_ahead>
 __attribute__((target("avx512f"))) void copy_avx512(std::byte* to, const std::byte* from, std::size_t size) {
   const __m512i head = _mm512_loadu_si512(from);
   const __m512i tail = _mm512_loadu_si512(from + size - 64);
@@ -52,6 +64,7 @@ __attribute__((target("avx512f"))) void copy_avx512(std::byte* to, const std::by
   const std::size_t skip = 64 - (reinterpret_cast<std::uintptr_t>(to) & 63);
   to += skip, from += skip, size -= skip;
   for (; size >= 256; to += 256, from += 256, size -= 256) {
+    if constexpr (fetch_ahead) fetch_lines<4>(to + kAhead);
     const __m512i a = _mm512_loadu_si512(from), b = _mm512_loadu_si512(from + 64);
     const __m512i c = _mm512_loadu_si512(from + 128), d = _mm512_loadu_si512(from + 192);
     _mm512_store_si512(to, a), _mm512_store_si512(to + 64, b);
@@ -62,28 +75,39 @@ __attribute__((target("avx512f"))) void copy_avx512(std::byte* to, const std::by
   _mm512_storeu_si512(last, tail);
 }
 
+template <bool fetch_ahead>
 CopyFunction choose() {
-  if (__builtin_cpu_supports("avx512f")) return copy_avx512;
-  return __builtin_cpu_supports("avx2") ? copy_avx2 : copy_plain;
+  if (__builtin_cpu_supports("avx512f")) return copy_avx512<fetch_ahead>;
+  return __builtin_cpu_supports("avx2") ? copy_avx2<fetch_ahead> : copy_plain<fetch_ahead>;
 }
 
 #else
 
+template <bool fetch_ahead>
 CopyFunction choose() {
-  return copy_plain;
+  return copy_plain<fetch_ahead>;
 }
 
 #endif
 
-}  // namespace
-
-void copy_through_ring(void* destination, const void* source, std::size_t size) {
-  static const CopyFunction copy = choose();
+template <bool fetch_ahead>
+void copy_any(void* destination, const void* source, std::size_t size) {
+  static const CopyFunction copy = choose<fetch_ahead>();
   if (size == 0) return;
   if (size < kLoopFrom)
     std::memcpy(destination, source, size);
   else
     copy(static_cast<std::byte*>(destination), static_cast<const std::byte*>(source), size);
+}
+
+}  // namespace
+
+void copy_through_ring(void* destination, const void* source, std::size_t size) {
+  copy_any<false>(destination, source, size);
+}
+
+void copy_into_ring(void* destination, const void* source, std::size_t size) {
+  copy_any<true>(destination, source, size);
 }
 
 }  // namespace viaduct

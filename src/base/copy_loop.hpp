@@ -10,4 +10,8 @@ namespace viaduct {
 
 void copy_through_ring(void* destination, const void* source, std::size_t size);
 
+// The same for whoever fills a ring that another core empties: the lines it comes to, which that core has, are asked
+// for ahead.
+void copy_into_ring(void* destination, const void* source, std::size_t size);
+
 }  // namespace viaduct

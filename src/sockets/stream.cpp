@@ -127,7 +127,7 @@ std::size_t Sender::write(Pieces& pieces) {
     if (!chunk.empty()) {
       while (sent < chunk.size()) {
         const std::size_t part = std::min(chunk.size() - sent, pieces.size());
-        copy_through_ring(chunk.data() + sent, pieces.data(), part);
+        copy_into_ring(chunk.data() + sent, pieces.data(), part);
         pieces.advance(part);
         sent += part;
       }

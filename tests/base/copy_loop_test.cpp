@@ -34,7 +34,7 @@ TEST(CopyLoop, CopiesEverySizeAtEveryOffsetAndNotAByteMore) {
       std::byte* const to = target.data() + kMargin + offset;
       const std::byte* const from = source.data() + (offset * 7 + size) % kOffsets;
       std::memset(to - kMargin, static_cast<int>(kUntouched), size + 2 * kMargin);
-      copy_through_ring(to, from, size);
+      (offset % 2 == 0 ? copy_through_ring : copy_into_ring)(to, from, size);
       ASSERT_TRUE(size == 0 || std::memcmp(to, from, size) == 0) << size << " at " << offset;
       ASSERT_EQ(std::memcmp(to - kMargin, margin.data(), kMargin), 0) << size << " at " << offset;
       ASSERT_EQ(std::memcmp(to + size, margin.data(), kMargin), 0) << size << " at " << offset;
@@ -53,6 +53,7 @@ TEST(CopyLoop, ReadsNothingOutsideItsSource) {
       const auto from = side == Touching::front_guard ? pages.bytes().first(size) : pages.bytes().last(size);
       copy_through_ring(target.data(), from.data(), size);
       copy_through_ring(from.data(), target.data(), size);
+      copy_into_ring(from.data(), target.data(), size);  // asks for lines beyond, which is no access
     }
 }
 
@@ -63,7 +64,7 @@ TEST(CopyLoop, CopiesLargeOnes) {
   for (int i = 0; i < 50; ++i) {
     const std::size_t size = random.below(source.size() - 100), from = random.below(100), to = random.below(100);
     std::memset(target.data(), 0, target.size());
-    copy_through_ring(target.data() + to, source.data() + from, size);
+    (i % 2 == 0 ? copy_through_ring : copy_into_ring)(target.data() + to, source.data() + from, size);
     ASSERT_EQ(std::memcmp(target.data() + to, source.data() + from, size), 0) << size << ' ' << from << ' ' << to;
     ASSERT_EQ(target[to + size], std::byte{0});
   }
