@@ -81,7 +81,10 @@ static void measure(const char* name, long bytes, long rounds) {
   start = now_us();
   for (i = 0; i < rounds; ++i) {
     send_message((VIP_UINT32)bytes);
-    if (receive_message() != bytes) exit(1);
+    if (receive_message() != bytes) {
+      fprintf(stderr, "the server has gone, after %ld rounds of %ld\n", i, rounds);
+      exit(1);
+    }
   }
   printf("%ld bytes: %.2f us one way\n", bytes, (now_us() - start) / (2.0 * (double)rounds));
   free(local);

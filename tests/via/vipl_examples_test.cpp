@@ -1,6 +1,8 @@
 // The examples do what their heads say.
 #include <gmock/gmock.h>
 
+#include <unistd.h>
+
 #include <csignal>
 
 #include "base/child.hpp"
@@ -13,13 +15,14 @@ using testing::Child;
 using testing::HangGuard;
 using ::testing::MatchesRegex;
 
-// A program with its standard input and output in our hands.
+// A program with its standard input, and what it says, in our hands.
 class Program {
  public:
   explicit Program(std::vector<std::string> words)
       : in_(std::move(*make_pipe())), out_(std::move(*make_pipe())), child_([&] {
           ::dup2(in_.first.get(), 0);
           ::dup2(out_.second.get(), 1);
+          ::dup2(out_.second.get(), 2);
           std::vector<char*> arguments;
           for (std::string& word : words) arguments.push_back(word.data());
           arguments.push_back(nullptr);
@@ -61,6 +64,16 @@ TEST(Examples, PingPong) {
     EXPECT_EQ(client.finish(), 0);
     EXPECT_EQ(server.finish(), 0) << "it ends when its client has gone";
   }
+}
+
+TEST(Examples, PingPongSaysThatItsServerWasKilled) {
+  HangGuard guard;
+  Program server({EXAMPLE_PINGPONG, "server", own_name("killed")});
+  Program client({EXAMPLE_PINGPONG, "client", own_name("killed"), "4", "2000000000"});
+  ::usleep(100'000);
+  server.signal(SIGKILL);
+  EXPECT_THAT(client.hear(), MatchesRegex("the server has gone, after [0-9]+ rounds of 2000000000"));
+  EXPECT_EQ(client.finish(), 1);
 }
 
 TEST(Examples, AStoppedServerIsReadAllTheSame) {
