@@ -85,6 +85,7 @@ struct Connection {
   std::atomic<std::uint32_t> in_a_row{0};  // looks that found a little at once, since the last send
   std::atomic<std::uint64_t> last_look_ns{0};
   std::atomic<std::uint32_t> sent_in_a_row{0};       // small messages since the last receive
+  std::atomic<const std::byte*> next_bulk{nullptr};  // where the next large one goes, most likely
   std::atomic<const std::byte*> next_line{nullptr};  // where the next of them goes, most likely
   std::atomic<Connection*> follower{nullptr};        // the one that was sent on after this one, the last time
   std::atomic<std::uint64_t> last_kernel_look{0};

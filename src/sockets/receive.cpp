@@ -202,6 +202,7 @@ namespace {
 constexpr std::uint32_t kStreaming = 8;
 constexpr std::uint64_t kLetItFillNs = 1500;
 constexpr std::uint64_t kSlotsToFill = 8;
+constexpr std::size_t kAnswerLines = 4;
 
 // A sender that sends one tiny message after the other is slowed down by a receiver that fetches the line for each of
 // them. So in such a stream a receiver that has taken all it saw waits for some lines before it looks again. Not where
@@ -250,6 +251,9 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
   if (got != 0) {
     if (!seen) note_at_once(connection, got, given_back);
     connection.sent_in_a_row.store(0, std::memory_order_relaxed);
+    // A short question, and the last answer was long: its first lines are on their way until it is written.
+    if (const std::byte* const line = connection.next_bulk.load(std::memory_order_relaxed); line != nullptr)
+      for (std::size_t i = 0; i < kAnswerLines; ++i) prefetch_to_write(line + i * kLine);
   }
   return got;
 }

@@ -149,7 +149,11 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
     {
       const StreamLock lock(out.sending.lock, connection.alone());
       route = choose(connection, fd, look_closely);
-      if (route == Route::ring) written = Sender(connection.memory, connection.out()).write(pieces);
+      if (route == Route::ring) {
+        Sender ring(connection.memory, connection.out());
+        written = ring.write(pieces);
+        connection.next_bulk.store(ring.next_bulk(), std::memory_order_relaxed);
+      }
     }
     if (route != Route::ring) [[unlikely]] {
       if (route == Route::tcp) hand_back_sending(connection, fd, Why::handed_back);

@@ -92,6 +92,10 @@ class Sender {
     count(static_cast<std::size_t>(filled));
     return filled;
   }
+  // Where the next large one goes, most likely.
+  std::byte* next_bulk() const {
+    return bulk_ + direction_.sending.bulk_tail.load(std::memory_order_relaxed) % kBulkBytes;
+  }
   // Where the next small message goes, should it be of that size.
   const std::byte* next_line(std::size_t size) const {
     const SendState& state = direction_.sending;

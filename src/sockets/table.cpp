@@ -42,6 +42,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.seen.position.store(UINT64_MAX);
   connection.in_a_row.store(0);
   connection.next_line.store(nullptr);
+  connection.next_bulk.store(nullptr);
   connection.low_water.store(1);
   connection.operations.store(0);
   connection.next_attempt = 0;
