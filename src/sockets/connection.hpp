@@ -82,9 +82,13 @@ struct Connection {
   std::atomic<int> cork{0};
 
   SlotSeen seen;
-  std::atomic<std::uint32_t> in_a_row{0};  // looks that found a little at once, since the last send
+  static constexpr std::uint32_t kStreaming = 8;
+  std::atomic<std::uint32_t> in_a_row{0};             // looks that found a little at once, since the last send
+  std::atomic<std::uint32_t> fill_after{kStreaming};  // so many make a stream; more of them each time it was none
   std::atomic<std::uint64_t> last_look_ns{0};
-  std::atomic<std::uint32_t> sent_in_a_row{0};       // small messages since the last receive
+  std::atomic<std::uint32_t> last_reader{0};    // the thread that last received, or took doorbells that others may need
+  std::atomic<bool> bell_shared{false};         // doorbells were taken that others slept on
+  std::atomic<std::uint32_t> sent_in_a_row{0};  // small messages since the last receive
   std::atomic<const std::byte*> next_bulk{nullptr};  // where the next large one goes, most likely
   std::atomic<const std::byte*> next_line{nullptr};  // where the next of them goes, most likely
   std::atomic<Connection*> follower{nullptr};        // the one that was sent on after this one, the last time

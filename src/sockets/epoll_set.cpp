@@ -291,6 +291,16 @@ void sets_note_blocked(Connection& connection) {
   }
 }
 
+void sets_note_read(Connection& connection) {
+  connection.bell_shared.store(false, std::memory_order_relaxed);
+  for (auto& place : connection.items) {
+    EpollItem* const item = place.load();
+    if (item == nullptr) continue;
+    const BriefLock::Hold hold(item->set->lock);
+    if (place.load() == item && item->set->sleeping.load() == 0) item->set->activate(*item);
+  }
+}
+
 // ---- fork: the kernel's set is shared from now on, the table of members is not
 
 void sets_before_fork() {}

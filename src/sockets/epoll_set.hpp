@@ -75,9 +75,10 @@ void set_tell_kernel(EpollSet& set, int depth = 0);                // of changes
 void set_expect(EpollSet& set, std::uint64_t sleep = kRingForMe);  // DataWait::armed
 void set_stop_expecting(EpollSet& set);
 
-// The connection has become attached; a send found no room.
+// The connection has become attached; a send found no room; it was read past a set that waited for its doorbell.
 void sets_note_attached(Connection& connection);
 void sets_note_blocked(Connection& connection);
+void sets_note_read(Connection& connection);
 
 void sets_after_fork_in_child(pid_t parent);
 void sets_before_fork();

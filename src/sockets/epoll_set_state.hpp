@@ -75,6 +75,10 @@ class EpollSet {
     if (!item.connection->attached()) return;
     // A program need not have sent in vain: without room it is not told to send at all.
     if (wants_room(item) && !ring_writable(*item.connection)) expect_room(*item.connection);
+    const Connection& connection = *item.connection;
+    if (connection.shared.load(std::memory_order_relaxed) ||
+        connection.last_reader.load(std::memory_order_relaxed) != thread_mark())
+      sleep = kRingForMe;  // somebody else may take its bell before this sleep has ended
     if (item.armed) return expect_data_again(*item.connection, sleep);
     item.armed = true;
     expect_data(*item.connection, sleep);

@@ -74,7 +74,9 @@ class Waiting {
       const Stillness before(connection.memory, connection.in());
       if (!ring_readable(connection, item.fd)) {
         const bool data_only = (item.events & EPOLLOUT) == 0 && connection.low_water.load() == 1;
-        item.still = data_only && receives_on_ring(connection) ? before : Stillness();
+        const bool lasting =
+            data_only && receives_on_ring(connection) && before.is_of_head(connection.memory, connection.in());
+        item.still = lasting ? before : Stillness();
       } else if (!on_edge(item) || new_data_peek(item)) {
         bits = EPOLLIN;
         before.prefetch_behind();
@@ -213,7 +215,7 @@ class Waiting {
     const std::uint32_t over = bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
     const std::uint32_t in = bits & (EPOLLIN | EPOLLRDNORM);
     if (over != 0 || in != 0) connection.look_at_kernel.store(true, std::memory_order_relaxed);
-    if (in != 0 && over == 0 && !readable_after_all(connection, item.fd, true))
+    if (in != 0 && over == 0 && !readable_after_all(connection, item.fd, true, item.armed ? 1 : 0))
       bits &= ~static_cast<std::uint32_t>(EPOLLIN | EPOLLRDNORM);
     if ((item.events & EPOLLONESHOT) != 0) item.kernel_events = 0;  // it has spent its shot, perhaps on a doorbell
     set_.activate(item);

@@ -2,12 +2,16 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "base/clock.hpp"
+#include "base/fence.hpp"
+#include "base/spin.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/peer_socket.hpp"
 #include "sockets/tcp_position.hpp"
@@ -126,13 +130,33 @@ void serve_take_back(Connection& connection, int fd) {
 
 namespace {
 
+// Whoever holds it now has let it go. False: it is held for long by somebody who lives, who may have been stopped in
+// the middle of a send: not to be taken over, for its bytes would be lost.
+bool wait_until_free(const std::atomic<std::uint32_t>& lock) {
+  constexpr int kLooks = 200, kTurns = 2000;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const std::uint32_t holder = lock.load();
+    if (holder == 0) return true;
+    if (turn < kLooks) {
+      cpu_relax();
+    } else {
+      if (::syscall(SYS_tkill, holder, 0) != 0 && errno == ESRCH) return true;
+      ::sched_yield();
+    }
+  }
+  return false;
+}
+
 // It does not look at the connection, for whatever reason: with a descriptor of its socket we can do what it would.
-void serve_in_place_of_peer(Connection& connection, int fd) {
+// False: it is in the middle of a send, behind which it will look.
+bool serve_in_place_of_peer(Connection& connection, int fd) {
   const Fd theirs = borrow_peer_socket(connection.peer().pid.load(), fd);
-  if (!theirs) return;
+  if (!theirs) return true;
   Direction& in = connection.incoming();
+  if (!wait_until_free(in.sending.lock)) return false;
   const StreamLock lock(in.sending.lock);
   if (in.path.mode.load() != kBack) send_unread_over_tcp(connection.memory, connection.in(), theirs.get());
+  return true;
 }
 
 }  // namespace
@@ -152,7 +176,7 @@ bool begin_hand_back(Connection& connection, int fd, Why why) {
   ring_doorbell(connection, fd);  // it may sleep
   hand_back_sending(connection, fd, why);
   // Whoever of the peer's was about to ring has rung now, or will see the request.
-  const StreamLock lock(in.sending.lock);
+  (void)wait_until_free(in.sending.lock);
   return pending;
 }
 
@@ -165,7 +189,7 @@ void finish_hand_back(Connection& connection, int fd, int patience_ms) {
   while (in.path.mode.load(std::memory_order_acquire) != kBack) {  // A3, pairs with R3 in leave_ring()
     const std::uint64_t now = Clock::steady().now_ns();
     if (deadline.expired(now)) break;
-    if (now - start > kOwnChanceNs && !std::exchange(helped, true)) serve_in_place_of_peer(connection, fd);
+    if (now - start > kOwnChanceNs && !helped) helped = serve_in_place_of_peer(connection, fd);
     pollfd entry{fd, POLLRDHUP, 0};
     if (kernel::libc().poll(&entry, 1, 1) > 0) break;  // the peer has gone: there will be no answer
   }
@@ -231,6 +255,23 @@ std::uint32_t follow_path(Connection& connection, int fd) {
         return stage;
     }
   }
+}
+
+bool settle_doorbells(Connection& connection, int fd, std::uint32_t own_sleeps) {
+  Direction& in = connection.incoming();
+  if (in.path.rung.load() == in.receiving.drained.load()) return true;
+  if (in.data.sleepers.load() > own_sleeps) {
+    // The bell may stand for all connections of a sleep (name_of_next_sleep()). Those whose connections another thread
+    // reads are rung for one by one, but this sleep began before that was known.
+    const std::uint32_t me = thread_mark();
+    if (connection.last_reader.exchange(me) != me) return false;
+    in.data.armed.store(kRingForMe);
+    fence::full();  // F1
+    if (receives_on_ring(connection) && Receiver(connection.memory, connection.in()).has_data()) return false;
+    connection.bell_shared.store(true, std::memory_order_relaxed);
+  }
+  drain_doorbells(connection, fd);
+  return true;
 }
 
 void drain_doorbells(Connection& connection, int fd) {

@@ -34,5 +34,8 @@ std::uint32_t follow_path(Connection& connection, int fd);
 
 // Under the receiving lock: takes doorbells off TCP, as many as the peer says it has rung.
 void drain_doorbells(Connection& connection, int fd);
+// The same for a ring that was found empty, with those in mind who sleep on it and may not have seen the bell yet:
+// they are rung for again, or the bell is left to them. `own_sleeps`: how many of them are the caller. False: left.
+bool settle_doorbells(Connection& connection, int fd, std::uint32_t own_sleeps);
 
 }  // namespace viaduct::sockets

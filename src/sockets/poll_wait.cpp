@@ -248,7 +248,7 @@ class Polling {
     bool settled = true;
     for (nfds_t i = 0; i < count_; ++i)
       if (Connection* const connection = accelerated(entries_[i].fd))
-        if (readable_after_all(*connection, entries_[i].fd, false)) settled = false;
+        if (readable_after_all(*connection, entries_[i].fd, false, 1)) settled = false;
     return settled;
   }
 

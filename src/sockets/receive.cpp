@@ -6,6 +6,7 @@
 #include "base/clock.hpp"
 #include "base/fence.hpp"
 #include "base/spin.hpp"
+#include "sockets/epoll_set.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
@@ -123,7 +124,7 @@ class Reading {
     if (bytes_ != 0) [[likely]] {
       // A doorbell stays on TCP for as long as there is something to read, so that everybody's poll sees it.
       const bool doorbells = rung != state_.drained.load(std::memory_order_relaxed);
-      if (doorbells && !ring.has_data()) drain_doorbells(connection_, fd_);
+      if (doorbells && !ring.has_data()) settle_doorbells(connection_, fd_, 0);
       wake_senders(connection_, fd_, ring.senders_to_wake(false));
       got = Got::bytes;
       return true;
@@ -141,7 +142,7 @@ class Reading {
     wake_senders(connection_, fd_, ring.senders_to_wake(true));
     const Path& path = direction_.path;
     if (path.mode.load(std::memory_order_relaxed) == kBack && follow_path(connection_, fd_) != kReadRing) return false;
-    if (path.rung.load() != state_.drained.load()) drain_doorbells(connection_, fd_);
+    settle_doorbells(connection_, fd_, 0);
     got = should_ask_kernel() ? ask_kernel(ring) : Got::nothing;
     return got != Got::bytes || bytes_ != 0;  // published meanwhile: look again
   }
@@ -199,23 +200,33 @@ class Reading {
 
 namespace {
 
-constexpr std::uint32_t kStreaming = 8;
+constexpr std::uint32_t kMostBeforeFill = 4096;
 constexpr std::uint64_t kLetItFillNs = 1500;
 constexpr std::uint64_t kSlotsToFill = 8;
 constexpr std::size_t kAnswerLines = 4;
 
 // A sender that sends one tiny message after the other is slowed down by a receiver that fetches the line for each of
 // them. So in such a stream a receiver that has taken all it saw waits for some lines before it looks again. Not where
-// it looks more seldom anyway, nor where it answers (quick_send), nor for long where nothing follows.
+// it looks more seldom anyway, nor where it answers (quick_send), and ever more seldom where nothing follows.
 void let_it_fill(Connection& connection, const Receiver& ring) {
   const std::uint64_t start = Clock::steady().now_ns();
   const std::uint64_t last = connection.last_look_ns.exchange(start, std::memory_order_relaxed);
   if (start - last > 2 * kLetItFillNs) return;
   for (std::uint64_t now = start; !ring.is_behind_by(kSlotsToFill);) {
-    if (now - start >= kLetItFillNs) return connection.in_a_row.store(0, std::memory_order_relaxed);
+    if (now - start >= kLetItFillNs) {
+      const std::uint32_t after = connection.fill_after.load(std::memory_order_relaxed);
+      connection.fill_after.store(std::min(after * 2, kMostBeforeFill), std::memory_order_relaxed);
+      return connection.in_a_row.store(0, std::memory_order_relaxed);
+    }
     for (int i = 0; i < 8; ++i) cpu_relax();
     now = Clock::steady().now_ns();
   }
+  connection.fill_after.store(Connection::kStreaming, std::memory_order_relaxed);
+}
+
+void note_reader(Connection& connection) {
+  if (const std::uint32_t me = thread_mark(); connection.last_reader.load(std::memory_order_relaxed) != me)
+    connection.last_reader.store(me, std::memory_order_relaxed);
 }
 
 // `slots`: as many were given back with it.
@@ -233,7 +244,9 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
   if (state.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
   Receiver ring(connection.memory, connection.in());
   const bool seen = ring.has_seen(size, connection.seen);
-  if (!seen && connection.in_a_row.load(std::memory_order_relaxed) >= kStreaming && !ring.is_behind_by(1)) [[unlikely]]
+  const bool stream =
+      connection.in_a_row.load(std::memory_order_relaxed) >= connection.fill_after.load(std::memory_order_relaxed);
+  if (!seen && stream && !ring.is_behind_by(1)) [[unlikely]]
     let_it_fill(connection, ring);
   std::size_t got;
   std::uint64_t given_back;
@@ -249,6 +262,7 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
   }  // F2
   wake_senders(connection, fd, ring.senders_to_wake(false));
   if (got != 0) {
+    note_reader(connection);
     if (!seen) note_at_once(connection, got, given_back);
     connection.sent_in_a_row.store(0, std::memory_order_relaxed);
     // A short question, and the last answer was long: its first lines are on their way until it is written.
@@ -305,15 +319,19 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
       got = reading.attempt();
       total += reading.bytes();
     }
+    if (connection.bell_shared.load(std::memory_order_relaxed)) [[unlikely]]
+      sets_note_read(connection);
     if (got == Got::end) return static_cast<ssize_t>(total);
     if (got == Got::fault) return total != 0 ? static_cast<ssize_t>(total) : -1;
     if (got == Got::bytes && (total >= least || (flags & MSG_PEEK) != 0)) {
+      note_reader(connection);
       if (!waited) note_at_once(connection, total, state.head.load(std::memory_order_relaxed) - head);
       return static_cast<ssize_t>(total);
     }
     if (got == Got::bytes) continue;
     if (total >= least) return static_cast<ssize_t>(total);
     if (!may_wait) {
+      connection.in_a_row.store(0, std::memory_order_relaxed);
       if (total != 0) return static_cast<ssize_t>(total);
       errno = EAGAIN;
       return -1;

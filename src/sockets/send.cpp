@@ -217,7 +217,7 @@ bool ring_writable(Connection& connection) {
   return ring.has_room_now();
 }
 
-bool readable_after_all(Connection& connection, int fd, bool kernel_readable) {
+bool readable_after_all(Connection& connection, int fd, bool kernel_readable, std::uint32_t own_sleeps) {
   ReceiveState& state = connection.incoming().receiving;
   const StreamLock lock(state.lock);
   const std::uint32_t stage = follow_path(connection, fd);
@@ -227,13 +227,13 @@ bool readable_after_all(Connection& connection, int fd, bool kernel_readable) {
   Receiver ring(connection.memory, connection.in());
   if (const int least = connection.low_water.load(std::memory_order_relaxed); least > 1) {
     if (ring.bytes_ready() >= static_cast<std::size_t>(least)) return true;
-    if (!ring.has_data()) drain_doorbells(connection, fd);
+    if (!ring.has_data()) settle_doorbells(connection, fd, own_sleeps);
     return kernel_readable && connection.peer_says_end();
   }
   if (ring.has_data()) return true;
-  if (connection.incoming().path.rung.load() != state.drained.load()) drain_doorbells(connection, fd);
+  const bool settled = settle_doorbells(connection, fd, own_sleeps);
   if (ring.has_data() || connection.peer_says_end()) return true;
-  if (!kernel_readable) return false;
+  if (!kernel_readable || !settled) return false;
   pollfd entry{fd, POLLIN | POLLRDHUP, 0};  // not only the doorbell: the end of the stream, or an error
   if (kernel::libc().poll(&entry, 1, 0) <= 0) return false;
   connection.look_at_kernel.store(true, std::memory_order_relaxed);

@@ -21,11 +21,11 @@ constexpr int kStraightInARow = 32;               // chunks; then one goes the l
 ssize_t straight(Connection& connection, int fd, int file, off_t at, std::size_t most) {
   const End& own = connection.own();
   const End& peer = connection.peer();
-  if ((own.request.load() | own.finished.load() | peer.request.load() | peer.closed.load()) != 0) return 0;
   Direction& out = connection.outgoing();
   ssize_t moved = 0;
   {
     const StreamLock lock(out.sending.lock, connection.alone());
+    if ((own.request.load() | own.finished.load() | peer.request.load() | peer.closed.load()) != 0) return 0;
     if (out.path.mode.load(std::memory_order_relaxed) != kRing) return 0;
     // Never waiting for a disk: others may want the lock.
     moved = Sender(connection.memory, connection.out()).write_by(most, [&](std::span<std::byte> chunk) {

@@ -156,7 +156,7 @@ std::size_t Sender::write(Pieces& pieces) {
 namespace {
 
 bool enough_room(std::uint64_t slots_used, std::uint64_t bulk_used, std::uint64_t slots = 2) {
-  return slots_used + slots <= kSlots && bulk_used + 3 * kLargestChunk <= kBulkBytes;
+  return slots_used <= kSlots - slots && bulk_used <= kBulkBytes - 3 * kLargestChunk;
 }
 
 }  // namespace
@@ -182,7 +182,8 @@ bool Sender::has_room_now(std::uint64_t slots) const {
   const std::uint64_t head =
       std::max(theirs.bulk_head.load(std::memory_order_acquire), state.bulk_floor.load(std::memory_order_relaxed));
   return enough_room(state.tail.load(std::memory_order_relaxed) - theirs.head.load(std::memory_order_acquire),
-                     state.bulk_tail.load(std::memory_order_relaxed) - head, slots);
+                     std::min<std::uint64_t>(state.bulk_tail.load(std::memory_order_relaxed) - head, kBulkBytes),
+                     slots);
 }
 
 void Sender::want_room() {
@@ -281,8 +282,7 @@ std::size_t Receiver::read_small(void* bytes, std::size_t size, SlotSeen& seen) 
   const std::size_t part = std::min<std::size_t>(length - consumed, size);
   copy_small(bytes, slot(head) + 8 + consumed, part);
   state.consumed.store(consumed + static_cast<std::uint32_t>(part), std::memory_order_relaxed);
-  seen.position.store(head, std::memory_order_relaxed);
-  seen.length.store(length, std::memory_order_relaxed);
+  seen.set(head, length);
   return part;
 }
 

@@ -170,9 +170,20 @@ inline void Sender::publish(std::uint64_t position, std::uint32_t length) {
 
 // The slot a receiver looked at last, and what it held then. To take that needs no further look, which would fetch the
 // line away from a sender that is still filling it. Of one process; read without the lock, hence atomic.
-struct SlotSeen {
-  std::atomic<std::uint64_t> position{UINT64_MAX};
-  std::atomic<std::uint32_t> length{0};
+class SlotSeen {
+ public:
+  void forget() { word_.store(0, std::memory_order_relaxed); }
+  void set(std::uint64_t position, std::uint32_t length) {
+    word_.store(position << kLengthBits | length, std::memory_order_relaxed);
+  }
+  std::uint32_t length(std::uint64_t position) const {  // 0: another one was seen
+    const std::uint64_t word = word_.load(std::memory_order_relaxed);
+    return word >> kLengthBits == (position & UINT64_MAX >> kLengthBits) ? word & ((1U << kLengthBits) - 1) : 0;
+  }
+
+ private:
+  static constexpr int kLengthBits = 8;
+  std::atomic<std::uint64_t> word_{0};  // both at once: a signal handler may receive too
 };
 
 class Receiver {
@@ -189,9 +200,8 @@ class Receiver {
   std::size_t read_seen(void* bytes, std::size_t size, const SlotSeen& seen);
   bool has_seen(std::size_t size, const SlotSeen& seen) const {
     const ReceiveState& state = direction_.receiving;
-    return seen.position.load(std::memory_order_relaxed) == state.head.load(std::memory_order_relaxed) &&
-           size <= kInlineBytes &&
-           state.consumed.load(std::memory_order_relaxed) + size <= seen.length.load(std::memory_order_relaxed);
+    return size <= kInlineBytes && state.consumed.load(std::memory_order_relaxed) + size <=
+                                       seen.length(state.head.load(std::memory_order_relaxed));
   }
   bool has_data() {
     const std::uint64_t head = direction_.receiving.head.load(std::memory_order_relaxed);
@@ -242,18 +252,20 @@ class Receiver {
 
 // A ring that had nothing: for as long as these words stay as they were, it has nothing, whoever else reads. Bytes come
 // into the slot at head or the one behind it, and what a header says once it never says again. Made before the look
-// that found the ring empty, so that whatever comes later shows.
+// that found the ring empty, so that whatever comes later shows; good only if that look was at the same two slots.
 class Stillness {
  public:
   Stillness() = default;
   Stillness(const StreamMemory& memory, int direction) {
-    const std::uint64_t head = memory.direction(direction).receiving.head.load(std::memory_order_relaxed);
+    head_ = head(memory, direction);
     for (std::uint64_t i = 0; i < 2; ++i) {
-      const std::byte* const slot = memory.slots(direction) + (head + i) % kSlots * kSlotBytes;
+      const std::byte* const slot = memory.slots(direction) + (head_ + i) % kSlots * kSlotBytes;
       header_[i] = reinterpret_cast<const std::atomic<std::uint64_t>*>(slot);
       seen_[i] = header_[i]->load(std::memory_order_acquire);  // A1
     }
   }
+  // After the look: nobody has read on to another slot meanwhile.
+  bool is_of_head(const StreamMemory& memory, int direction) const { return head(memory, direction) == head_; }
   // What holds() will look at.
   void prefetch() const {
     __builtin_prefetch(header_[0]);
@@ -267,8 +279,12 @@ class Stillness {
   }
 
  private:
+  static std::uint64_t head(const StreamMemory& memory, int direction) {
+    return memory.direction(direction).receiving.head.load(std::memory_order_acquire);
+  }
   const std::atomic<std::uint64_t>* header_[2] = {};
   std::uint64_t seen_[2] = {};
+  std::uint64_t head_ = 0;
 };
 
 // Held for a few copies, never across a wait. A holder that died, or jumped out of a signal handler, is replaced.
@@ -290,11 +306,13 @@ class StreamLock {
       contend();
   }
   [[gnu::always_inline]] ~StreamLock() {
-    if (quiet_ || alone_)
-      word_.store(0, std::memory_order_release);
-    else
+    const bool mine = word_.load(std::memory_order_relaxed) == thread_mark();  // or taken over meanwhile
+    if (mine && !quiet_ && !alone_) {
       word_.exchange(0, std::memory_order_seq_cst);
-    if (alone_ && !quiet_) std::atomic_thread_fence(std::memory_order_seq_cst);
+      return;
+    }
+    if (mine) word_.store(0, std::memory_order_release);
+    if (!quiet_) std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   // Nothing was published or given back: no fence is needed.
   void nothing_changed() { quiet_ = true; }

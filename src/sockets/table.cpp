@@ -39,7 +39,10 @@ void start(Connection& connection, bool nonblocking) {
   connection.reset_told.store(false);
   connection.pending_error.store(0);
   connection.vain_asks.store(0);
-  connection.seen.position.store(UINT64_MAX);
+  connection.seen.forget();
+  connection.fill_after.store(Connection::kStreaming);
+  connection.last_reader.store(0);
+  connection.bell_shared.store(false);
   connection.in_a_row.store(0);
   connection.next_line.store(nullptr);
   connection.next_bulk.store(nullptr);

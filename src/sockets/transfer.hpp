@@ -25,8 +25,9 @@ bool sends_on_ring(const Connection& connection);
 bool receives_on_ring(const Connection& connection);
 
 // After a doorbell, or before sleeping: follows the sender, takes doorbells off if the ring is empty. True: there is
-// something for a reader; `kernel_readable` is what poll() said of the socket.
-bool readable_after_all(Connection& connection, int fd, bool kernel_readable);
+// something for a reader; `kernel_readable` is what poll() said of the socket, `own_sleeps` how often the caller itself
+// is among those who sleep on the connection.
+bool readable_after_all(Connection& connection, int fd, bool kernel_readable, std::uint32_t own_sleeps = 0);
 
 // Is the descriptor non-blocking?
 bool is_nonblocking(Connection& connection, int fd);

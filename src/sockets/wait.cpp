@@ -138,7 +138,7 @@ bool ReceiveWait::for_data() {
   expect_data(connection_);
   const bool alone = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) == 1;
   bool go_on = true;
-  if (!readable_after_all(connection_, fd_, false)) {
+  if (!readable_after_all(connection_, fd_, false, 1)) {
     const bool doorbells_only = receives_on_ring(connection_);
     if (doorbells_only && alone && limit_.is_never())
       go_on = sleep_on_doorbell();

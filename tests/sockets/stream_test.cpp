@@ -161,6 +161,39 @@ TEST_F(StreamTest, WhatWasSeenIsTakenWithoutAnotherLook) {
   EXPECT_FALSE(Receiver(memory_, 0).has_seen(1, seen));
 }
 
+// What the other side says of its position has no room in it that writing does not find.
+TEST_F(StreamTest, NonsenseAboutRoomIsNoRoom) {
+  while (write(bytes_from(0, 100'000)) != 0) continue;
+  while (write(bytes_from(0, 1)) != 0) continue;
+  Direction& direction = memory_.direction(0);
+  const std::uint64_t tail = direction.sending.tail.load(), bulk_tail = direction.sending.bulk_tail.load();
+  for (std::uint64_t ahead = 1; ahead < 3; ++ahead) {
+    direction.receiving.head.store(tail + ahead);
+    direction.receiving.bulk_head.store(0);
+    EXPECT_FALSE(Sender(memory_, 0).has_room_now()) << ahead;
+    direction.receiving.bulk_head.store(bulk_tail + 64 * ahead);
+    direction.receiving.head.store(tail);
+    EXPECT_FALSE(Sender(memory_, 0).has_room_now()) << ahead;
+  }
+}
+
+// A look at other slots than those that were written down says nothing about these.
+TEST_F(StreamTest, StillnessIsOfTheSlotsThatWereLookedAt) {
+  ASSERT_TRUE(Sender(memory_, 0).write_small(bytes_from(0, 56).data(), 56));
+  ASSERT_TRUE(Sender(memory_, 0).write_small(bytes_from(56, 56).data(), 56));
+  const Stillness before(memory_, 0);
+  ASSERT_EQ(read(112).size(), 112u);  // somebody else, meanwhile
+  ASSERT_FALSE(Receiver(memory_, 0).has_data());
+  EXPECT_FALSE(before.is_of_head(memory_, 0));
+  const Stillness after(memory_, 0);
+  ASSERT_FALSE(Receiver(memory_, 0).has_data());
+  EXPECT_TRUE(after.is_of_head(memory_, 0));
+  EXPECT_TRUE(after.holds());
+  ASSERT_TRUE(Sender(memory_, 0).write_small(bytes_from(112, 56).data(), 56));
+  EXPECT_TRUE(before.holds()) << "nothing of that is in the slots it knows";
+  EXPECT_FALSE(after.holds());
+}
+
 TEST_F(StreamTest, AFullRingTakesNoMoreAndHasRoomAgain) {
   std::uint64_t sent = 0;
   while (const std::size_t now = write(bytes_from(sent, 100'000))) sent += now;

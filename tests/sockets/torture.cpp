@@ -1,7 +1,7 @@
 // sockets-torture: what goes wrong on purpose, meant to run under libviaduct-sockets.so. Everything that arrives is
 // verified; exit code 0 means that nothing was lost, nothing hung and nobody crashed.
 //
-//   sockets-torture kill|mix|crowd|storm|hostile|giga|nofile|no-memfd|no-proc ROUNDS [SEED]
+//   sockets-torture kill|mix|stopped|crowd|pool|storm|hostile|giga|nofile|no-memfd|no-proc ROUNDS [SEED]
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -352,13 +352,16 @@ int main(int count, char** arguments) {
   if (mode == "kill") return kill_either(rounds, seed);
   if (mode == "mix") return mix(rounds, seed);
   if (mode == "crowd") return crowd(rounds, seed);
+  if (mode == "pool") return pool(rounds, seed);
+  if (mode == "stopped") return stopped(rounds, seed);
   if (mode == "giga") return hand_back_a_gigabyte(rounds, seed);
   if (mode == "hostile") return hostile(rounds, seed);
   if (mode == "storm") return storm(rounds, seed);
   if (mode == "nofile") return without(rounds, seed, few_descriptors);
   if (mode == "no-memfd") return without(rounds, seed, no_memfd);
   if (mode == "no-proc") return without(rounds, seed, no_proc);
-  std::fprintf(stderr, "usage: %s kill|mix|crowd|storm|hostile|giga|nofile|no-memfd|no-proc ROUNDS [SEED]\n",
+  std::fprintf(stderr,
+               "usage: %s kill|mix|stopped|crowd|pool|storm|hostile|giga|nofile|no-memfd|no-proc ROUNDS [SEED]\n",
                arguments[0]);
   return 2;
 }

@@ -1,5 +1,6 @@
 // What epoll tells when not everything can be told at once: room that comes late, members that take turns.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -59,6 +60,34 @@ CASE(epoll, turns, "one event at a time, a connection that always has data, and 
     note("told of the connection %d, of the pipe %d", told[1], told[2]);
   }
   for (const int fd : {set, pipe[0], pipe[1]}) ::close(fd);
+}
+
+CASE(epoll, past_the_set,
+     "a member that was silent for long is read without asking the set, and then has something again") {
+  for (const bool by_poll : {false, true}) {
+    Link link = run.warm();
+    const int set = ::epoll_create1(0);
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = 1}};
+    call("epoll_ctl", ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event));
+    int told = 0;
+    for (int i = 0; i < 30; ++i) told += ::epoll_wait(set, &event, 1, 1);
+    note("told while it was silent: %d", told);
+    for (int i = 0; i < 3; ++i) {
+      run.peer_sends(link, 5);
+      pollfd entry{link.fd, POLLIN, 0};
+      if (by_poll) call("poll", ::poll(&entry, 1, 1000));
+      ::usleep(1000);
+      note("read past the set: %d", link.receive(5));
+      pollfd again{link.fd, POLLIN, 0};
+      if (by_poll) call("poll", ::poll(&again, 1, 0));
+      run.peer_sends(link, 7);
+      call("the set tells of the next", ::epoll_wait(set, &event, 1, 2000));
+      note("and that is there: %d", link.receive(7));
+      call("now nothing", ::epoll_wait(set, &event, 1, 0));
+    }
+    ::close(set);
+    ::close(link.fd);
+  }
 }
 
 }  // namespace conformance
