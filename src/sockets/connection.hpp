@@ -22,6 +22,7 @@
 #include "sockets/registry.hpp"
 #include "sockets/settings.hpp"
 #include "sockets/stream.hpp"
+#include "sockets/tiny_stream.hpp"
 #include "sockets/why.hpp"
 
 namespace viaduct::sockets {
@@ -82,10 +83,7 @@ struct Connection {
   std::atomic<int> cork{0};
 
   SlotSeen seen;
-  static constexpr std::uint32_t kStreaming = 8;
-  std::atomic<std::uint32_t> in_a_row{0};             // looks that found a little at once, since the last send
-  std::atomic<std::uint32_t> fill_after{kStreaming};  // so many make a stream; more of them each time it was none
-  std::atomic<std::uint64_t> last_look_ns{0};
+  TinyStream tiny_stream;
   std::atomic<std::uint32_t> last_reader{0};    // the thread that last received, or took doorbells that others may need
   std::atomic<bool> bell_shared{false};         // doorbells were taken that others slept on
   std::atomic<std::uint32_t> sent_in_a_row{0};  // small messages since the last receive

@@ -200,40 +200,11 @@ class Reading {
 
 namespace {
 
-constexpr std::uint32_t kMostBeforeFill = 4096;
-constexpr std::uint64_t kLetItFillNs = 1500;
-constexpr std::uint64_t kSlotsToFill = 8;
 constexpr std::size_t kAnswerLines = 4;
-
-// A sender that sends one tiny message after the other is slowed down by a receiver that fetches the line for each of
-// them. So in such a stream a receiver that has taken all it saw waits for some lines before it looks again. Not where
-// it looks more seldom anyway, nor where it answers (quick_send), and ever more seldom where nothing follows.
-void let_it_fill(Connection& connection, const Receiver& ring) {
-  const std::uint64_t start = Clock::steady().now_ns();
-  const std::uint64_t last = connection.last_look_ns.exchange(start, std::memory_order_relaxed);
-  if (start - last > 2 * kLetItFillNs) return;
-  for (std::uint64_t now = start; !ring.is_behind_by(kSlotsToFill);) {
-    if (now - start >= kLetItFillNs) {
-      const std::uint32_t after = connection.fill_after.load(std::memory_order_relaxed);
-      connection.fill_after.store(std::min(after * 2, kMostBeforeFill), std::memory_order_relaxed);
-      return connection.in_a_row.store(0, std::memory_order_relaxed);
-    }
-    for (int i = 0; i < 8; ++i) cpu_relax();
-    now = Clock::steady().now_ns();
-  }
-  connection.fill_after.store(Connection::kStreaming, std::memory_order_relaxed);
-}
 
 void note_reader(Connection& connection) {
   if (const std::uint32_t me = thread_mark(); connection.last_reader.load(std::memory_order_relaxed) != me)
     connection.last_reader.store(me, std::memory_order_relaxed);
-}
-
-// `slots`: as many were given back with it.
-void note_at_once(Connection& connection, std::size_t bytes, std::uint64_t slots) {
-  const bool tiny = bytes <= (slots + 1) * kInlineBytes;
-  const std::uint32_t before = connection.in_a_row.load(std::memory_order_relaxed);
-  connection.in_a_row.store(tiny ? before + 1 : 0, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -244,10 +215,8 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
   if (state.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
   Receiver ring(connection.memory, connection.in());
   const bool seen = ring.has_seen(size, connection.seen);
-  const bool stream =
-      connection.in_a_row.load(std::memory_order_relaxed) >= connection.fill_after.load(std::memory_order_relaxed);
-  if (!seen && stream && !ring.is_behind_by(1)) [[unlikely]]
-    let_it_fill(connection, ring);
+  if (!seen && connection.tiny_stream.is_likely() && !ring.is_behind_by(1)) [[unlikely]]
+    connection.tiny_stream.let_fill(ring);
   std::size_t got;
   std::uint64_t given_back;
   {
@@ -263,7 +232,7 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
   wake_senders(connection, fd, ring.senders_to_wake(false));
   if (got != 0) {
     note_reader(connection);
-    if (!seen) note_at_once(connection, got, given_back);
+    if (!seen) connection.tiny_stream.found(got, given_back);
     connection.sent_in_a_row.store(0, std::memory_order_relaxed);
     // A short question, and the last answer was long: its first lines are on their way until it is written.
     if (const std::byte* const line = connection.next_bulk.load(std::memory_order_relaxed); line != nullptr)
@@ -325,18 +294,18 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
     if (got == Got::fault) return total != 0 ? static_cast<ssize_t>(total) : -1;
     if (got == Got::bytes && (total >= least || (flags & MSG_PEEK) != 0)) {
       note_reader(connection);
-      if (!waited) note_at_once(connection, total, state.head.load(std::memory_order_relaxed) - head);
+      if (!waited) connection.tiny_stream.found(total, state.head.load(std::memory_order_relaxed) - head);
       return static_cast<ssize_t>(total);
     }
     if (got == Got::bytes) continue;
     if (total >= least) return static_cast<ssize_t>(total);
     if (!may_wait) {
-      connection.in_a_row.store(0, std::memory_order_relaxed);
+      connection.tiny_stream.interrupted();
       if (total != 0) return static_cast<ssize_t>(total);
       errno = EAGAIN;
       return -1;
     }
-    connection.in_a_row.store(0, std::memory_order_relaxed);
+    connection.tiny_stream.interrupted();
     waited = true;
     if (!wait.for_data()) return total != 0 ? static_cast<ssize_t>(total) : -1;
   }

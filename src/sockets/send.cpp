@@ -124,7 +124,7 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
     connection.next_line.store(ring.next_line(size), std::memory_order_relaxed);
     fetch_line_of_follower(connection);
   }  // F1
-  connection.in_a_row.store(0, std::memory_order_relaxed);
+  connection.tiny_stream.interrupted();
   if (out.data.armed.load(std::memory_order_relaxed) != 0) [[unlikely]]
     wake_receiver(connection, fd);
   return true;
@@ -163,7 +163,7 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
       return result(sent < 0);
     }
     total += written;  // F1: letting the lock go was the fence
-    connection.in_a_row.store(0, std::memory_order_relaxed);
+    connection.tiny_stream.interrupted();
     if (out.data.armed.load(std::memory_order_relaxed) != 0) [[unlikely]]
       wake_receiver(connection, fd);
     if (pieces.done()) [[likely]]

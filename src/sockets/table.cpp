@@ -40,10 +40,9 @@ void start(Connection& connection, bool nonblocking) {
   connection.pending_error.store(0);
   connection.vain_asks.store(0);
   connection.seen.forget();
-  connection.fill_after.store(Connection::kStreaming);
   connection.last_reader.store(0);
   connection.bell_shared.store(false);
-  connection.in_a_row.store(0);
+  connection.tiny_stream.forget();
   connection.next_line.store(nullptr);
   connection.next_bulk.store(nullptr);
   connection.low_water.store(1);

@@ -14,6 +14,7 @@
 
 #include "base/child.hpp"
 #include "sockets/stream_format.hpp"
+#include "sockets/tiny_stream.hpp"
 
 namespace viaduct::sockets {
 namespace {
@@ -159,6 +160,34 @@ TEST_F(StreamTest, WhatWasSeenIsTakenWithoutAnotherLook) {
   ASSERT_TRUE(Sender(memory_, 0).write_small(bytes, 24));
   EXPECT_EQ(read(100).size(), 48u);
   EXPECT_FALSE(Receiver(memory_, 0).has_seen(1, seen));
+}
+
+// Eight tiny ones in a row make a stream; where waiting for more was in vain, sixteen, and so on.
+TEST_F(StreamTest, AStreamOfTinyMessagesHasToProveItself) {
+  const testing::HangGuard guard;
+  TinyStream stream;
+  const auto find_until_likely = [&] {
+    int found = 0;
+    for (; !stream.is_likely(); ++found) stream.found(8, 0);
+    return found;
+  };
+  EXPECT_EQ(find_until_likely(), 8);
+  stream.found(kInlineBytes * 3 + 1, 2);  // not tiny
+  EXPECT_FALSE(stream.is_likely());
+  EXPECT_EQ(find_until_likely(), 8);
+  stream.interrupted();
+  EXPECT_EQ(find_until_likely(), 8);
+  // Nothing comes. A look long after the one before does not wait at all.
+  while (stream.is_likely()) stream.let_fill(Receiver(memory_, 0));
+  EXPECT_EQ(find_until_likely(), 16);
+  while (stream.is_likely()) stream.let_fill(Receiver(memory_, 0));
+  EXPECT_EQ(find_until_likely(), 32);
+  // Lines are there: it is a stream, and the next one needs eight again.
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(Sender(memory_, 0).write_small(bytes_from(0, 56).data(), 56));
+  for (int i = 0; i < 1000; ++i) stream.let_fill(Receiver(memory_, 0));
+  EXPECT_TRUE(stream.is_likely());
+  stream.interrupted();
+  EXPECT_EQ(find_until_likely(), 8);
 }
 
 // What the other side says of its position has no room in it that writing does not find.
