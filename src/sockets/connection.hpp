@@ -85,6 +85,7 @@ struct Connection {
   SlotSeen seen;
   TinyStream tiny_stream;
   std::atomic<std::uint32_t> last_reader{0};    // the thread that last received, or took doorbells that others may need
+  std::atomic<bool> named{false};               // armed with the name of a sleep that has not ended
   std::atomic<bool> bell_shared{false};         // doorbells were taken that others slept on
   std::atomic<std::uint32_t> sent_in_a_row{0};  // small messages since the last receive
   std::atomic<const std::byte*> next_bulk{nullptr};  // where the next large one goes, most likely
@@ -93,6 +94,8 @@ struct Connection {
   std::atomic<std::uint64_t> last_kernel_look{0};
   Spinner receive_spinner{settings().spin_ns};
   Spinner send_spinner{settings().spin_ns};
+  std::atomic<std::uint64_t> full_since_ns{0};  // the sender has waited for room, and nobody has read a slot: head
+  std::atomic<std::uint64_t> full_head{0};
   std::uint32_t sends_since_clock = 0;
   std::uint64_t last_look_tick = 0;  // of the coarse clock, when the kernel was last asked whether the peer lives
   std::atomic<std::uint32_t> vain_asks{0};  // the peer says that it has gone, the kernel does not

@@ -107,6 +107,18 @@ std::uint32_t events_for_kernel(const EpollItem& item) {
   return events;
 }
 
+// It refuses to change those that are to be told exclusively: taken out and put in again.
+void change_in_kernel(EpollItem& item, epoll_event& event) {
+  const auto& libc = kernel::libc();
+  if ((item.events & EPOLLEXCLUSIVE) != 0) {
+    libc.epoll_ctl(item.epoll, EPOLL_CTL_DEL, item.fd, nullptr);
+    libc.epoll_ctl(item.epoll, EPOLL_CTL_ADD, item.fd, &event);
+  } else {
+    libc.epoll_ctl(item.epoll, EPOLL_CTL_MOD, item.fd, &event);
+  }
+  item.kernel_events = event.events;
+}
+
 }  // namespace
 
 bool tell_kernel(EpollItem& item) {
@@ -122,11 +134,27 @@ bool tell_kernel(EpollItem& item) {
   event.events = events_for_kernel(item);
   if (event.events == item.kernel_events) return true;
   event.data.u64 = kernel_data(item);
-  kernel::libc().epoll_ctl(item.epoll, EPOLL_CTL_MOD, item.fd, &event);
-  item.kernel_events = event.events;
+  change_in_kernel(item, event);
   errno = kept;
   return true;
 }
+
+namespace {
+
+// Somebody sleeps on the set and does not know of the change: TCP has room, and says so. The kernel is told otherwise
+// before the next sleep.
+void end_sleep(EpollSet& set, EpollItem& item) {
+  if (set.sleeping.load() == 0 || item.orphan || !item.connection->attached()) return;
+  set.arm(item);
+  const int kept = errno;
+  epoll_event event{};
+  event.events = events_for_kernel(item) | EPOLLOUT;
+  event.data.u64 = kernel_data(item);
+  change_in_kernel(item, event);
+  errno = kept;
+}
+
+}  // namespace
 
 // ---- sets
 
@@ -146,16 +174,34 @@ void duplicate_set(int from, int to) {
   }
 }
 
+namespace {
+
+// Those that are known by their connections only, too.
+template <class Use>
+void each_item_of(EpollSet& set, Use&& use) {
+  set.items.each([&](int, EpollItem* item) { use(*item); });
+  connections.each([&](int, Connection* connection) {
+    for (auto& place : connection->items)
+      if (EpollItem* const item = place.load(); item != nullptr && item->set == &set) use(*item);
+  });
+}
+
+}  // namespace
+
 void forget_set(int fd) {
   EpollSet* const set = epoll_sets.take(fd);
-  if (set == nullptr || set->descriptors.fetch_sub(1) != 1) return;
+  if (set == nullptr) return;
+  const bool last = set->descriptors.fetch_sub(1) == 1;
   const BriefLock::Hold hold(set->lock);
-  set->items.each([](int, EpollItem* item) { drop(*item); });
-  connections.each([set](int, Connection* connection) {
-    for (auto& place : connection->items)
-      if (EpollItem* const item = place.load(); item != nullptr && item->set == set) drop(*item);  // orphans
-  });
-  set_slab.let_go(set);
+  if (last) {
+    each_item_of(*set, [](EpollItem& item) { drop(item); });
+    while (set->nested_count > 0) set->leave_nested(set->nested_count - 1);
+    set_slab.let_go(set);
+    return;
+  }
+  int other = -1;
+  epoll_sets.each([&](int number, EpollSet* found) { other = found == set ? number : other; });
+  each_item_of(*set, [&](EpollItem& item) { item.epoll = item.epoll == fd ? other : item.epoll; });
 }
 
 void forget_sets_in(unsigned first, unsigned last) {
@@ -179,6 +225,7 @@ void forget_in_sets(Connection& connection, int fd, int duplicate) {
       leave_behind(*item);
     } else if (duplicate < 0) {
       drop(*item);
+      if (set.active_count != 0) end_sleep(set, *set.active[0]);  // its bell may have stood for others
     }
   }
 }
@@ -195,7 +242,8 @@ void change(EpollItem& item, const epoll_event& event) {
   item.room_told = false;
   item.reported = 0;
   item.still = {};
-  if ((event.events & EPOLLET) != 0) item.kernel_events = 0;  // the same again means: tell me once more
+  if ((event.events & (EPOLLET | EPOLLONESHOT)) != 0)
+    item.kernel_events = 0;  // the same again means: tell me once more
 }
 
 int add_member(EpollSet& set, int epoll, int fd, Connection& connection, epoll_event* event) {
@@ -214,7 +262,10 @@ int add_member(EpollSet& set, int epoll, int fd, Connection& connection, epoll_e
     drop(*item);
     return result;
   }
-  if (connection.attached()) set.activate(*item);
+  if (connection.attached()) {
+    set.activate(*item);
+    end_sleep(set, *item);
+  }
   return 0;
 }
 
@@ -229,6 +280,7 @@ int control_active(EpollSet& set, EpollItem& item, int operation, const epoll_ev
   else
     change(item, *event);
   set.activate(item);
+  if (operation != EPOLL_CTL_DEL) end_sleep(set, item);
   return 0;
 }
 

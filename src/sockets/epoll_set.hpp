@@ -74,6 +74,7 @@ bool set_ready(EpollSet& set, int depth = 0);
 void set_tell_kernel(EpollSet& set, int depth = 0);                // of changes that it does not know yet
 void set_expect(EpollSet& set, std::uint64_t sleep = kRingForMe);  // DataWait::armed
 void set_stop_expecting(EpollSet& set);
+void set_leave(EpollSet& set);  // one of EpollSet::sleeping less; the last one stops expecting
 
 // The connection has become attached; a send found no room; it was read past a set that waited for its doorbell.
 void sets_note_attached(Connection& connection);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/fence.hpp"
@@ -19,12 +21,12 @@ bool tell_kernel(EpollItem& item);
 
 class EpollSet {
  public:
-  static constexpr int kMostActive = 128;
-  static constexpr int kMostNested = 16;
+  static constexpr int kUsualActive = 128;  // more only where all of them have something
+  static constexpr int kMostNested = 256;
 
   void start() {
     descriptors.store(1);
-    active_count = 0;
+    active_count.store(0);
     nested_count = 0;
     members_seen.store(false);
     other_holder.store(0);
@@ -39,22 +41,29 @@ class EpollSet {
     members_seen.store(true, std::memory_order_relaxed);
     item.idle_sleeps = 0;
     if (item.active) return;
-    for (int tries = 0; active_count == kMostActive && tries < kMostActive; ++tries)
-      put_to_sleep(*active[turn++ % kMostActive]);
-    if (active_count == kMostActive) return arm(item);  // all have something: its doorbell will have to do
-    if (item.armed && sleeping.load() == 0) {
-      item.armed = false;
-      stop_expecting_data(*item.connection);
-    }
+    for (int tries = 0; active_count >= kUsualActive && active_count == capacity && tries < kUsualActive; ++tries)
+      put_to_sleep(*active[turn++ % static_cast<unsigned>(active_count)]);
+    if (active_count == capacity && !grow()) return arm(item);  // no memory: its doorbell will have to do
+    if (item.armed && sleeping.load() == 0) disarm(item);
     item.active = true;
-    active[active_count++] = &item;
+    active[active_count] = &item;
+    active_count.fetch_add(1, std::memory_order_release);
+  }
+
+  void disarm(EpollItem& item) {
+    item.armed = false;
+    item.connection->named.store(false);
+    if (item.connection->attached()) stop_expecting_data(*item.connection);
   }
 
   void deactivate(EpollItem& item) {
     if (!item.active) return;
     item.active = false;
     for (int i = 0; i < active_count; ++i)
-      if (active[i] == &item) active[i] = active[--active_count];
+      if (active[i] == &item) {
+        active[i] = active[active_count - 1];
+        active_count.fetch_sub(1);
+      }
   }
   // The peer rings from now on, and the kernel reports. False: something has come meanwhile, it stays active.
   bool put_to_sleep(EpollItem& item) {
@@ -79,6 +88,9 @@ class EpollSet {
     if (connection.shared.load(std::memory_order_relaxed) ||
         connection.last_reader.load(std::memory_order_relaxed) != thread_mark())
       sleep = kRingForMe;  // somebody else may take its bell before this sleep has ended
+    // The kernel is not asked for its bell, which would stand for the others and wake nobody.
+    if (item.fired || ((item.events & EPOLLIN) == 0 && !sends_on_ring(connection))) sleep = kRingForMe;
+    item.connection->named.store(sleep != kRingForMe);
     if (item.armed) return expect_data_again(*item.connection, sleep);
     item.armed = true;
     expect_data(*item.connection, sleep);
@@ -87,6 +99,9 @@ class EpollSet {
   static bool wants_room(const EpollItem& item) {
     return (item.events & EPOLLOUT) != 0 && !item.fired && sends_on_ring(*item.connection);
   }
+  static bool lacks_room(const EpollItem& item) {
+    return !item.deleted && item.connection->attached() && wants_room(item) && !ring_writable(*item.connection);
+  }
   static bool has_room_to_tell(const EpollItem& item) {
     const bool told = (item.events & EPOLLET) != 0 && item.room_told;
     return wants_room(item) && !told && ring_writable(*item.connection);
@@ -94,16 +109,22 @@ class EpollSet {
 
   void add_nested(int fd, const epoll_event& event) {
     members_seen.store(true, std::memory_order_relaxed);
-    if (nested_count < kMostNested) nested[nested_count++] = {fd, event.events, event.data.u64};
+    if (nested_count < kMostNested) nested[nested_count++] = {.fd = fd, .events = event.events, .data = event.data.u64};
   }
   void change_nested(int fd, const epoll_event* event) {  // null: it goes
     for (int i = 0; i < nested_count; ++i) {
       if (nested[i].fd != fd) continue;
       if (event != nullptr)
-        nested[i] = {fd, event->events, event->data.u64};
+        nested[i] = {.fd = fd, .events = event->events, .data = event->data.u64, .counted = nested[i].counted};
       else
-        nested[i--] = nested[--nested_count];
+        leave_nested(i--);
     }
+  }
+
+  void leave_nested(int which) {
+    EpollSet* const counted = nested[which].counted;
+    nested[which] = nested[--nested_count];
+    if (counted != nullptr) set_leave(*counted);
   }
 
   // Another process that was there at the fork: what it adds to the kernel's set we do not know, and the reverse.
@@ -116,18 +137,23 @@ class EpollSet {
 
   BriefLock lock;
   FdMap<EpollItem> items;
-  EpollItem* active[kMostActive];
-  int active_count = 0;
+  // Looked at without the lock too: the count is read first, the array has at least as many. Former ones stay mapped.
+  EpollItem* first_active[kUsualActive];
+  std::atomic<EpollItem**> active{first_active};
+  std::atomic<int> active_count{0};
+  int capacity = kUsualActive;
   unsigned turn = 0;
   struct Nested {
     int fd;
     std::uint32_t events;
     std::uint64_t data;
+    EpollSet* counted = nullptr;  // among whose sleepers it is counted
+    bool told = false;            // that it has something, and it has had something ever since
   };
   Nested nested[kMostNested];
   int nested_count = 0;
   std::atomic<int> descriptors{0};
-  std::atomic<int> sleeping{0};           // threads in the kernel's wait
+  std::atomic<int> sleeping{0};           // threads in the kernel's wait, for this set or one around it
   std::atomic<bool> members_seen{false};  // there is, or was, an attached member
   std::atomic<pid_t> other_holder{0};
   std::uint64_t last_kernel_ns = 0;
@@ -136,6 +162,18 @@ class EpollSet {
   bool kernel_is_due = false;  // rings had as much as the program takes at once
   Spinner spinner{settings().spin_ns};
   EpollSet* next_free = nullptr;
+
+ private:
+  bool grow() {
+    const std::size_t size = static_cast<std::size_t>(capacity) * 2 * sizeof(EpollItem*);
+    void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    auto** const larger = static_cast<EpollItem**>(memory);
+    std::copy_n(active.load(), capacity, larger);
+    active.store(larger, std::memory_order_release);
+    capacity *= 2;
+    return true;
+  }
 };
 
 EpollItem* item_of(std::uint64_t data);

@@ -1,6 +1,7 @@
 // Waiting for an epoll set: rings first, then the kernel.
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/fence.hpp"
 #include "sockets/epoll_set_state.hpp"
@@ -116,12 +117,13 @@ class Waiting {
     int found = 0;
     ++set_.turn;
     const int count = set_.active_count;
+    EpollItem** const members = set_.active;
     int next = count != 0 ? static_cast<int>(set_.turn % static_cast<unsigned>(count)) : 0;
     for (int i = 0; i < count && found < most_; ++i) {
-      EpollItem& item = *set_.active[next];
+      EpollItem& item = *members[next];
       if (++next == count) next = 0;
       const int ahead = next + kLookAhead;
-      set_.active[ahead < count ? ahead : ahead % count]->still.prefetch();
+      members[ahead < count ? ahead : ahead % count]->still.prefetch();
       std::uint32_t bits = ring_says(item);
       if (bits == 0) continue;
       if (item.connection->peer_says_end()) bits |= kernel_says_of_end(item);
@@ -131,9 +133,13 @@ class Waiting {
     }
     for (int i = 0; i < set_.nested_count && found < most_; ++i) {
       EpollSet* const inner = find_set(set_.nested[i].fd);
-      if (inner == nullptr || inner == &set_ || !set_ready(*inner)) continue;
+      if (inner == nullptr || inner == &set_) continue;
+      EpollSet::Nested& entry = set_.nested[i];
+      const bool was_told = std::exchange(entry.told, set_ready(*inner)) && (entry.events & EPOLLET) != 0;
+      if (!entry.told || was_told || (entry.events & EPOLLIN) == 0) continue;
       events_[found].events = EPOLLIN;
-      events_[found++].data.u64 = set_.nested[i].data;
+      events_[found++].data.u64 = entry.data;
+      if ((entry.events & EPOLLONESHOT) != 0) entry.events = EPOLLONESHOT;
     }
     return found;
   }
@@ -203,6 +209,8 @@ class Waiting {
     event.data.u64 = item.data;
     if (item.connection == nullptr) return true;  // another process holds it still, we do not
     Connection& connection = *item.connection;
+    if (item.fired && (item.events & EPOLLONESHOT) != 0)
+      item.kernel_events = 0;  // spent, and told by the ring meanwhile
     if (item.deleted || item.fired) return false;
     if (!connection.attached()) {
       if ((item.events & EPOLLONESHOT) != 0) item.fired = true, item.kernel_events = 0;
@@ -215,22 +223,27 @@ class Waiting {
     const std::uint32_t over = bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
     const std::uint32_t in = bits & (EPOLLIN | EPOLLRDNORM);
     if (over != 0 || in != 0) connection.look_at_kernel.store(true, std::memory_order_relaxed);
+    if (slept_since_ != 0 && alone_) connection.named.store(false);  // that sleep is over
     if (in != 0 && over == 0 && !readable_after_all(connection, item.fd, true, item.armed ? 1 : 0))
       bits &= ~static_cast<std::uint32_t>(EPOLLIN | EPOLLRDNORM);
     if ((item.events & EPOLLONESHOT) != 0) item.kernel_events = 0;  // it has spent its shot, perhaps on a doorbell
     set_.activate(item);
-    if (set_.sleeping.load() > (slept_since_ != 0 ? 1 : 0))
-      connection.incoming().data.armed.store(1);  // others sleep on
+    if (others_sleep()) connection.incoming().data.armed.store(kRingForMe);
     if (sends_on_ring(connection) && over == 0) bits &= ~static_cast<std::uint32_t>(EPOLLOUT);
     if ((bits & EPOLLIN) != 0 || over != 0) bits |= ring_says(item) & EPOLLOUT;
     bits &= item.events | EPOLLERR | EPOLLHUP;
     bits &= ~static_cast<std::uint32_t>(EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP);
-    if (on_edge(item)) new_data(item);
-    if (bits == 0) return false;
+    if (on_edge(item) && (bits & EPOLLIN) != 0) new_data(item);
+    if (bits == 0) {
+      if ((item.events & EPOLLONESHOT) != 0 && others_sleep()) tell_kernel(item);
+      return false;
+    }
     event.events = bits;
     if ((item.events & EPOLLONESHOT) != 0) item.fired = true;
     return true;
   }
+
+  bool others_sleep() const { return set_.sleeping.load() > (slept_since_ != 0 ? 1 : 0); }
 
   bool spin(std::uint64_t start, Deadline deadline) {
     {
@@ -260,8 +273,10 @@ class Waiting {
     slept_since_ = start;
     took_ = UINT64_MAX;
     // All active members are looked at after the sleep, so one bell is enough; unless others sleep on.
-    const bool alone = set_.sleeping.fetch_add(1) == 0;
-    set_expect(set_, alone ? name_of_next_sleep() : kRingForMe);
+    alone_ = set_.sleeping.fetch_add(1) == 0;
+    set_expect(set_, alone_ ? name_of_next_sleep() : kRingForMe);
+    set_tell_kernel(set_, 0);  // before the look: who changes something after it ends the sleep
+    set_.last_told_ns = start;
     int found = 0;
     if (!any_ready_locked()) {
       int timeout = -1;
@@ -269,10 +284,11 @@ class Waiting {
         const std::uint64_t left = deadline.left_ns(now_ns());
         timeout = static_cast<int>(std::min<std::uint64_t>((left + 999'999) / 1'000'000, INT32_MAX));
       }
-      found = from_kernel(0, timeout);
+      if (const int nap = nap_for_room_ms(); nap > 0 && (timeout < 0 || timeout > nap)) timeout = nap;
+      found = ask_kernel(0, timeout);
     }
     const int kept = errno;
-    if (set_.sleeping.fetch_sub(1) == 1) set_stop_expecting(set_);
+    set_leave(set_);
     if (took_ != UINT64_MAX)
       set_.spinner.learn_awake(took_);
     else
@@ -280,6 +296,21 @@ class Waiting {
     slept_since_ = 0;
     errno = kept;
     return found;
+  }
+
+  // A member that waits for room may miss the bell that says so, where others read its socket; and none rings where
+  // both sides wait for room. 0: there is none.
+  int nap_for_room_ms() {
+    const BriefLock::Hold hold(set_.lock);
+    int nap = 0;
+    for (int i = 0; i < set_.active_count; ++i) {
+      const EpollItem& item = *set_.active[i];
+      if (!EpollSet::lacks_room(item)) continue;
+      relieve_stalled(*item.connection, item.fd);
+      const int longest = nap_for_room(*item.connection);
+      nap = nap == 0 ? longest : std::min(nap, longest);
+    }
+    return nap;
   }
 
   bool any_ready_locked() {
@@ -292,6 +323,7 @@ class Waiting {
   epoll_event* events_;
   int most_;
   const sigset_t* mask_;
+  bool alone_ = false;  // nobody slept on the set before us
   std::uint64_t slept_since_ = 0;
   std::uint64_t took_ = UINT64_MAX;  // the shortest wait that a doorbell ended, had nobody slept
 };
@@ -306,6 +338,7 @@ bool set_ready(EpollSet& set, int depth) {
   const BriefLock::Hold hold(set.lock);
   for (int i = 0; i < set.active_count; ++i) {
     EpollItem& item = *set.active[i];
+    if (!item.deleted && item.connection->attached() && EpollSet::has_room_to_tell(item)) return true;
     if (!item.fired && !item.deleted && item.connection->attached() && (item.events & EPOLLIN) != 0 &&
         ring_readable(*item.connection, item.fd) &&
         ((item.events & EPOLLET) == 0 ||
@@ -331,26 +364,35 @@ void set_expect(EpollSet& set, std::uint64_t sleep) {
   const BriefLock::Hold hold(set.lock);
   for (int i = 0; i < set.active_count;) {
     EpollItem& item = *set.active[i];
-    if (item.deleted || !item.connection->attached() || ++item.idle_sleeps > kIdleSleeps) {
+    if (item.deleted || !item.connection->attached() ||
+        (++item.idle_sleeps > kIdleSleeps && !EpollSet::lacks_room(item))) {
       if (set.put_to_sleep(item)) continue;  // the last one takes its place in the list
     }
     set.arm(item, sleep);
     ++i;
   }
-  for (int i = 0; i < set.nested_count; ++i)
-    if (EpollSet* inner = find_set(set.nested[i].fd); inner != nullptr && inner != &set) set_expect(*inner);
+  for (int i = 0; i < set.nested_count; ++i) {
+    EpollSet* const inner = find_set(set.nested[i].fd);
+    if (inner == nullptr || inner == &set) continue;
+    if (std::exchange(set.nested[i].counted, inner) != inner) inner->sleeping.fetch_add(1);
+    set_expect(*inner);
+  }
+}
+
+void set_leave(EpollSet& set) {
+  int before = set.sleeping.load();
+  while (before > 0 && !set.sleeping.compare_exchange_weak(before, before - 1)) continue;
+  if (before == 1) set_stop_expecting(set);
 }
 
 void set_stop_expecting(EpollSet& set) {
   const BriefLock::Hold hold(set.lock);
   for (int i = 0; i < set.active_count; ++i) {
     EpollItem& item = *set.active[i];
-    if (!item.armed) continue;
-    item.armed = false;
-    if (item.connection->attached()) stop_expecting_data(*item.connection);
+    if (item.armed) set.disarm(item);
   }
   for (int i = 0; i < set.nested_count; ++i)
-    if (EpollSet* inner = find_set(set.nested[i].fd); inner != nullptr && inner != &set) set_stop_expecting(*inner);
+    if (EpollSet* const inner = std::exchange(set.nested[i].counted, nullptr); inner != nullptr) set_leave(*inner);
 }
 
 }  // namespace viaduct::sockets

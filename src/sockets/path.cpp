@@ -261,10 +261,10 @@ bool settle_doorbells(Connection& connection, int fd, std::uint32_t own_sleeps) 
   Direction& in = connection.incoming();
   if (in.path.rung.load() == in.receiving.drained.load()) return true;
   if (in.data.sleepers.load() > own_sleeps) {
-    // The bell may stand for all connections of a sleep (name_of_next_sleep()). Those whose connections another thread
-    // reads are rung for one by one, but this sleep began before that was known.
-    const std::uint32_t me = thread_mark();
-    if (connection.last_reader.exchange(me) != me) return false;
+    connection.last_reader.store(thread_mark());
+    // It may stand for all connections of a sleep (name_of_next_sleep()), which began before it was known that somebody
+    // else reads this one: left to the sleeper.
+    if (connection.named.load()) return false;
     in.data.armed.store(kRingForMe);
     fence::full();  // F1
     if (receives_on_ring(connection) && Receiver(connection.memory, connection.in()).has_data()) return false;

@@ -156,9 +156,18 @@ class Polling {
         if (EpollSet* const set = entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd)) set_tell_kernel(*set);
         continue;
       }
-      asked_[i].events |= POLLIN | POLLRDHUP;
+      asked_[i].events |= POLLRDHUP;
+      const bool wants_room = (entries_[i].events & kOut) != 0 && !bell_stays(*connection);
+      if ((entries_[i].events & kIn) != 0 || wants_room) asked_[i].events |= POLLIN;
       if (sends_on_ring(*connection)) asked_[i].events &= static_cast<short>(~kOut);
     }
+  }
+
+  // It stands for bytes that nobody here asks for: no use to wait for another.
+  static bool bell_stays(Connection& connection) {
+    const Direction& in = connection.incoming();
+    return in.path.rung.load() != in.receiving.drained.load() && receives_on_ring(connection) &&
+           Receiver(connection.memory, connection.in()).has_data();
   }
 
   int ask_kernel(Deadline deadline) {
@@ -221,6 +230,7 @@ class Polling {
         expect_data(*connection);
         if ((entries_[i].events & kOut) != 0 && sends_on_ring(*connection)) room |= !expect_room(*connection);
       } else if (EpollSet* const set = entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd)) {
+        set->sleeping.fetch_add(1);
         set_expect(*set);
       }
     }
@@ -231,7 +241,7 @@ class Polling {
       if (Connection* const connection = accelerated(entries_[i].fd))
         stop_expecting_data(*connection);
       else if (EpollSet* const set = entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd))
-        set_stop_expecting(*set);
+        set_leave(*set);
     }
     if (took_ != UINT64_MAX)
       spinner.learn_awake(took_);
@@ -248,20 +258,27 @@ class Polling {
     bool settled = true;
     for (nfds_t i = 0; i < count_; ++i)
       if (Connection* const connection = accelerated(entries_[i].fd))
-        if (readable_after_all(*connection, entries_[i].fd, false, 1)) settled = false;
+        if (readable_after_all(*connection, entries_[i].fd, false, 1) && (entries_[i].events & kIn) != 0)
+          settled = false;
     return settled;
   }
 
-  // Where others sleep on the same doorbell, whoever misses it looks by itself.
+  // Where others sleep on the same doorbell, whoever misses it looks by itself. So does who waits for room.
   Deadline nap(Deadline deadline) {
-    constexpr std::uint64_t kSharedNapNs = 5'000'000;
-    for (nfds_t i = 0; i < count_; ++i)
-      if (Connection* const connection = accelerated(entries_[i].fd))
-        if (connection->incoming().data.sleepers.load(std::memory_order_relaxed) > 1) {
-          const std::uint64_t now = now_ns();
-          return Deadline::at_ns(now + std::min(kSharedNapNs, deadline.left_ns(now)));
-        }
-    return deadline;
+    constexpr int kSharedMs = 5;
+    int shortest = 0;
+    const auto at_most = [&](int ms) { shortest = shortest == 0 ? ms : std::min(shortest, ms); };
+    for (nfds_t i = 0; i < count_; ++i) {
+      Connection* const connection = accelerated(entries_[i].fd);
+      if (connection == nullptr) continue;
+      if (connection->incoming().data.sleepers.load(std::memory_order_relaxed) > 1) at_most(kSharedMs);
+      if ((entries_[i].events & kOut) == 0 || !sends_on_ring(*connection) || ring_writable(*connection)) continue;
+      relieve_stalled(*connection, entries_[i].fd);
+      at_most(bell_stays(*connection) ? kSharedMs : nap_for_room(*connection));
+    }
+    if (shortest == 0) return deadline;
+    const std::uint64_t now = now_ns();
+    return Deadline::at_ns(now + std::min(static_cast<std::uint64_t>(shortest) * 1'000'000, deadline.left_ns(now)));
   }
 
   pollfd* entries_;

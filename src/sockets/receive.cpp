@@ -125,6 +125,7 @@ class Reading {
       // A doorbell stays on TCP for as long as there is something to read, so that everybody's poll sees it.
       const bool doorbells = rung != state_.drained.load(std::memory_order_relaxed);
       if (doorbells && !ring.has_data()) settle_doorbells(connection_, fd_, 0);
+      fence::full();  // F2
       wake_senders(connection_, fd_, ring.senders_to_wake(false));
       got = Got::bytes;
       return true;

@@ -227,7 +227,7 @@ bool readable_after_all(Connection& connection, int fd, bool kernel_readable, st
   Receiver ring(connection.memory, connection.in());
   if (const int least = connection.low_water.load(std::memory_order_relaxed); least > 1) {
     if (ring.bytes_ready() >= static_cast<std::size_t>(least)) return true;
-    if (!ring.has_data()) settle_doorbells(connection, fd, own_sleeps);
+    settle_doorbells(connection, fd, own_sleeps);
     return kernel_readable && connection.peer_says_end();
   }
   if (ring.has_data()) return true;

@@ -42,6 +42,8 @@ void start(Connection& connection, bool nonblocking) {
   connection.seen.forget();
   connection.last_reader.store(0);
   connection.bell_shared.store(false);
+  connection.named.store(false);
+  connection.full_since_ns.store(0);
   connection.tiny_stream.forget();
   connection.next_line.store(nullptr);
   connection.next_bulk.store(nullptr);

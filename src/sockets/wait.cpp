@@ -201,6 +201,21 @@ bool expect_room(Connection& connection) {
   return !ring.has_room_now();
 }
 
+int nap_for_room(const Connection& connection) {
+  constexpr int kSharedMs = 5, kStalledMs = 100;
+  return __libc_single_threaded == 0 || connection.shared.load(std::memory_order_relaxed) ? kSharedMs : kStalledMs;
+}
+
+void relieve_stalled(Connection& connection, int fd) {
+  const std::uint64_t now = Clock::steady().now_ns();
+  const std::uint64_t head = connection.outgoing().receiving.head.load(std::memory_order_relaxed);
+  const std::uint64_t since = connection.full_since_ns.load(std::memory_order_relaxed);
+  if (since == 0 || connection.full_head.exchange(head) != head)
+    connection.full_since_ns.store(now, std::memory_order_relaxed);
+  else if (now - since > kStalledNs && sends_on_ring(connection))
+    hand_back_sending(connection, fd, Why::stalled);
+}
+
 bool SendWait::for_room() {
   Sender ring(connection_.memory, connection_.out());
   const End& peer = connection_.peer();
