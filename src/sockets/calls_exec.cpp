@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -49,6 +50,18 @@ class WithEnvironment {
 };
 
 constexpr char kShell[] = "/bin/sh";
+
+// File actions that close all descriptors from one on, and so ours: nothing but their address tells them apart. One
+// that has been forgotten, or was never destroyed, costs a hand-back.
+constexpr unsigned kRemembered = 64;
+constinit std::atomic<const void*> closing_actions[kRemembered] = {};
+constinit std::atomic<unsigned> next_closing{0};
+
+bool closes_all(const posix_spawn_file_actions_t* actions) {
+  for (const auto& known : closing_actions)
+    if (actions != nullptr && known.load(std::memory_order_relaxed) == actions) return true;
+  return false;
+}
 
 }  // namespace
 
@@ -113,10 +126,23 @@ VIADUCT_EXPORT int fexecve(int fd, char* const* argv, char* const* environment) 
   return libc().fexecve(fd, argv, departure.environment());
 }
 
+VIADUCT_EXPORT int posix_spawn_file_actions_init(posix_spawn_file_actions_t* actions) noexcept {
+  for (auto& known : closing_actions) {
+    const void* self = actions;
+    known.compare_exchange_strong(self, nullptr);
+  }
+  return libc().posix_spawn_file_actions_init(actions);
+}
+
+VIADUCT_EXPORT int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t* actions, int from) noexcept {
+  closing_actions[next_closing.fetch_add(1) % kRemembered].store(actions);
+  return libc().posix_spawn_file_actions_addclosefrom_np(actions, from);
+}
+
 VIADUCT_EXPORT int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
                                const posix_spawnattr_t* attributes, char* const* argv,
                                char* const* environment) noexcept {
-  const Departure departure(path, environment, actions != nullptr);
+  const Departure departure(path, environment, actions != nullptr, !closes_all(actions));
   return libc().posix_spawn(pid, path, actions, attributes, argv, departure.environment());
 }
 
@@ -124,7 +150,7 @@ VIADUCT_EXPORT int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_
                                 const posix_spawnattr_t* attributes, char* const* argv,
                                 char* const* environment) noexcept {
   char found[PATH_MAX];
-  const Departure departure(search(file, found), environment, actions != nullptr);
+  const Departure departure(search(file, found), environment, actions != nullptr, !closes_all(actions));
   return libc().posix_spawnp(pid, file, actions, attributes, argv, departure.environment());
 }
 

@@ -56,7 +56,7 @@ int unread(Connection& connection, int fd, int on_tcp) {
   const ReceiveState& state = connection.incoming().receiving;
   const StreamLock lock(connection.incoming().receiving.lock);
   const std::uint32_t stage = follow_path(connection, fd);
-  if (stage == kReadTcp || stage == kReadBack) return on_tcp;
+  if (stage == kReadTcp || stage == kReadBack) return on_tcp + (state.pushed_back.load() != 0 ? 1 : 0);
   const auto rest = stage == kReadRest ? static_cast<std::size_t>(state.tcp_left.load()) : 0;
   return static_cast<int>(
       std::min<std::size_t>(rest + Receiver(connection.memory, connection.in()).bytes_ready(), INT32_MAX));

@@ -60,7 +60,7 @@ void join_family(Family& family, pid_t pid) {
     std::int32_t nobody = 0;
     if (member.compare_exchange_strong(nobody, pid)) return;
   }
-  family.crowd.store(1);
+  family.crowd.fetch_add(1);
 }
 
 void leave_family(Family& family, pid_t pid) {
@@ -68,6 +68,8 @@ void leave_family(Family& family, pid_t pid) {
     std::int32_t self = pid;
     if (member.compare_exchange_strong(self, 0)) return;
   }
+  std::uint32_t unnamed = family.crowd.load();
+  while (unnamed != 0 && !family.crowd.compare_exchange_weak(unnamed, unnamed - 1)) continue;
 }
 
 bool sole_member(Family& family, pid_t pid) {

@@ -13,13 +13,13 @@ namespace viaduct::sockets {
 struct Family {
   static constexpr int kMost = 7;
   std::atomic<std::int32_t> members[kMost];  // process numbers, 0: free
-  std::atomic<std::uint32_t> crowd;          // more than we can name: never alone again
+  std::atomic<std::uint32_t> crowd;          // those we cannot name
 };
 static_assert(sizeof(Family) == 32);
 
 // In memory that children share. Null where there is none left.
 Family* make_family(pid_t first);
-// Harmless to repeat.
+// Harmless to repeat, for one of the first seven.
 void join_family(Family& family, pid_t pid);
 void leave_family(Family& family, pid_t pid);
 // Forgets the dead. True: nobody but `pid`.

@@ -107,7 +107,8 @@ bool loads_libraries(const char* path, int depth) {
   return false;
 }
 
-Departure::Departure(const char* path, char* const* environment, bool everything) : environment_(environment) {
+Departure::Departure(const char* path, char* const* environment, bool everything, bool memory_stays)
+    : environment_(environment) {
   const int kept = errno;
   int staying = 0;
   each_staying(everything, [&](int, Connection& connection) {
@@ -118,7 +119,7 @@ Departure::Departure(const char* path, char* const* environment, bool everything
     errno = kept;
     return;
   }
-  if (!is_preloaded(environment) || !loads_libraries(path)) {
+  if (!memory_stays || !is_preloaded(environment) || !loads_libraries(path)) {
     each_staying(everything, [](int fd, Connection& connection) { make_plain(connection, fd, Why::handed_back); });
     errno = kept;
     return;
@@ -139,7 +140,9 @@ Departure::Departure(const char* path, char* const* environment, bool everything
   copy[variables] = text;
   int at = std::sprintf(text, "%s=", kVariable);
   each_staying(everything, [&](int fd, Connection& connection) {
-    if (connection.memory.fd < 0) return make_plain(connection, fd, Why::no_descriptors);
+    // Closed by a vfork child, which cannot tell ours from its parent's; or a number that nobody looks at afterwards.
+    const bool there = connection.memory.fd >= 0 && kernel::libc().fcntl(connection.memory.fd, F_GETFD) >= 0;
+    if (!there || fd >= kLookAtInherited) return make_plain(connection, fd, Why::no_descriptors);
     if (static_cast<std::size_t>(at) + kEntryText > size_ - list) return;  // one that came meanwhile
     at += std::sprintf(text + at, "%lu:%d:%d,", connection.inode, connection.memory.fd, connection.side);
   });

@@ -10,7 +10,8 @@ namespace viaduct::sockets {
 class Departure {
  public:
   // `everything`: file actions may duplicate any descriptor, so close-on-exec does not tell what stays open.
-  Departure(const char* path, char* const* environment, bool everything);
+  // `memory_stays`: they do not close what they do not know.
+  Departure(const char* path, char* const* environment, bool everything, bool memory_stays = true);
   ~Departure();
   Departure(const Departure&) = delete;
   Departure& operator=(const Departure&) = delete;

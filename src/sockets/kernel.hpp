@@ -64,6 +64,8 @@ namespace viaduct::sockets::kernel {
   X(int, execve, (const char*, char* const*, char* const*))                                                         \
   X(int, execvpe, (const char*, char* const*, char* const*))                                                        \
   X(int, fexecve, (int, char* const*, char* const*))                                                                \
+  X(int, posix_spawn_file_actions_init, (posix_spawn_file_actions_t*))                                              \
+  X(int, posix_spawn_file_actions_addclosefrom_np, (posix_spawn_file_actions_t*, int))                              \
   X(int, posix_spawn,                                                                                               \
     (pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const*, char* const*)) \
   X(int, posix_spawnp,                                                                                              \

@@ -97,6 +97,7 @@ void hand_back_sending(Connection& connection, int fd, Why why) {
   const StreamLock lock(connection.outgoing().sending.lock);
   const std::uint32_t mode = connection.outgoing().path.mode.load();
   if (mode == kBack) return;
+  if ((connection.peer().request.load() & kTakeBack) != 0) return serve_take_back(connection, fd);
   // A peer that sleeps until it may send on cannot be woken afterwards.
   if (mode == kRing && (connection.incoming().room.armed.exchange(0) & kInPoll) != 0) ring_once(connection, fd);
   leave_ring(connection.outgoing(), fd);
@@ -161,12 +162,31 @@ bool serve_in_place_of_peer(Connection& connection, int fd) {
 
 }  // namespace
 
+namespace {
+
+bool peer_sends_no_more(const Connection& connection, int fd) {
+  pollfd entry{fd, POLLRDHUP, 0};
+  return (connection.peer().finished.load() | connection.peer().closed.load()) != 0 ||
+         kernel::libc().poll(&entry, 1, 0) > 0;
+}
+
+// What is in the ring will not come over TCP: the peer left the ring before it knew that it should send it again, or
+// has ended. So whoever knows of the ring reads it after all.
+void keep_reading_ring(Connection& connection, bool peer_has_ended) {
+  Direction& in = connection.incoming();
+  const StreamLock lock(in.receiving.lock);
+  if (in.receiving.stage.load() != kDiscard || (!peer_has_ended && in.path.mode.load() != kBack)) return;
+  if (Receiver(connection.memory, connection.in()).has_data()) in.receiving.stage.store(kReadRing);
+}
+
+}  // namespace
+
 bool begin_hand_back(Connection& connection, int fd, Why why) {
   Direction& in = connection.incoming();
   bool pending;
   {
     const StreamLock lock(in.receiving.lock);
-    const bool there = in.path.mode.load() == kBack;
+    const bool there = in.path.mode.load() == kBack || peer_sends_no_more(connection, fd);
     if (!there) connection.own().request.fetch_or(kTakeBack);
     // From here on nobody of this side reads the ring: what it holds will come over TCP.
     if (!there && receives_on_ring(connection)) in.receiving.stage.store(kDiscard);
@@ -176,7 +196,7 @@ bool begin_hand_back(Connection& connection, int fd, Why why) {
   ring_doorbell(connection, fd);  // it may sleep
   hand_back_sending(connection, fd, why);
   // Whoever of the peer's was about to ring has rung now, or will see the request.
-  (void)wait_until_free(in.sending.lock);
+  if (wait_until_free(in.sending.lock)) keep_reading_ring(connection, false);
   return pending;
 }
 
@@ -191,7 +211,10 @@ void finish_hand_back(Connection& connection, int fd, int patience_ms) {
     if (deadline.expired(now)) break;
     if (now - start > kOwnChanceNs && !helped) helped = serve_in_place_of_peer(connection, fd);
     pollfd entry{fd, POLLRDHUP, 0};
-    if (kernel::libc().poll(&entry, 1, 1) > 0) break;  // the peer has gone: there will be no answer
+    if (kernel::libc().poll(&entry, 1, 1) > 0) {  // the peer has gone: there will be no answer
+      keep_reading_ring(connection, true);
+      break;
+    }
   }
   const StreamLock lock(in.receiving.lock);
   if (in.receiving.stage.load() >= kReadRing) drain_doorbells(connection, fd);
@@ -202,7 +225,8 @@ bool ring_doorbell(Connection& connection, int fd) {
   const StreamLock lock(connection.outgoing().sending.lock);
   // After our own end of stream TCP takes no more doorbells. A peer that wants its bytes over TCP sleeps on no ring,
   // and would take a doorbell for one of them.
-  const bool wanted = connection.own().finished.load() == 0 && (connection.peer().request.load() & kTakeBack) == 0;
+  const bool wanted = connection.own().finished.load() == 0 && connection.peer().closed.load() == 0 &&
+                      (connection.peer().request.load() & kTakeBack) == 0;
   const Path& path = connection.outgoing().path;
   const bool rung = wanted &&
                     (path.mode.load() == kRing || (path.mode.load() == kTcp && switch_to_ring(connection, fd))) &&

@@ -56,7 +56,8 @@ class Reading {
           got = from_kernel(static_cast<std::size_t>(state_.tcp_left.load()));
           if (got == Got::bytes && (flags_ & MSG_PEEK) == 0)
             state_.tcp_left.fetch_sub(bytes_);
-          else if (got == Got::bytes && bytes_ == state_.tcp_left.load() && !pieces_.done())
+          else if (got == Got::bytes && bytes_ == state_.tcp_left.load() && !pieces_.done() &&
+                   (connection_.own().request.load() & kTakeBack) == 0)
             bytes_ += Receiver(connection_.memory, connection_.in()).read(pieces_, Receiver::Take::peek);
           follow_path(connection_, fd_);
           return got;
@@ -89,7 +90,12 @@ class Reading {
   Got take_pushed_back(std::uint32_t kept) {
     if ((flags_ & MSG_TRUNC) == 0) *pieces_.data() = static_cast<std::byte>(kept);
     pieces_.advance(bytes_ = 1);
-    if ((flags_ & MSG_PEEK) == 0) state_.pushed_back.store(0);
+    if ((flags_ & MSG_PEEK) == 0) {
+      state_.pushed_back.store(0);
+    } else if (!pieces_.done()) {
+      const ssize_t more = kernel::libc().recv(fd_, pieces_.data(), pieces_.size(), flags_ | MSG_DONTWAIT);
+      if (more > 0) pieces_.advance(static_cast<std::size_t>(more)), bytes_ += static_cast<std::size_t>(more);
+    }
     return Got::bytes;
   }
 
@@ -168,6 +174,7 @@ class Reading {
     if (answer < 0 && errno == EAGAIN) return Got::nothing;
     if (ring.has_data()) return Got::bytes;
     if (const int told = connection_.pending_error.exchange(0); told != 0) answer = -1, errno = told;
+    if (answer < 0 && errno == ECONNRESET && reset_by_doorbell()) answer = 0;
     if (answer == 0) {
       if (peer_lost_bytes()) return errno = ECONNRESET, Got::fault;
       return Got::end;
@@ -177,6 +184,13 @@ class Reading {
     if (direction_.path.rung.load() != state_.drained.load() || direction_.path.mode.load() == kBack)
       return Got::nothing;
     return from_kernel(1);
+  }
+
+  // It ended in good order, having read everything but a doorbell of ours.
+  bool reset_by_doorbell() {
+    const Direction& out = connection_.outgoing();
+    return out.path.mode.load() == kRing && out.path.rung.load() != out.receiving.drained.load() &&
+           !Receiver(connection_.memory, connection_.out()).has_data();
   }
 
   // A peer that goes with unread bytes resets a TCP connection. Told once.

@@ -31,6 +31,10 @@ constinit Queue queue{};
 
 }  // namespace
 
+void retired_after_fork_in_child() {
+  queue.lock.reset();
+}
+
 void retire_memory(void* base, std::size_t size) {
   if (__libc_single_threaded) {
     ::munmap(base, size);

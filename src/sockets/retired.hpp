@@ -6,5 +6,6 @@
 namespace viaduct::sockets {
 
 void retire_memory(void* base, std::size_t size);
+void retired_after_fork_in_child();
 
 }  // namespace viaduct::sockets

@@ -22,16 +22,24 @@ constexpr std::size_t kMostPieces = 64;
 
 // The rest of the pieces over TCP, as the kernel does it.
 ssize_t send_over_tcp(int fd, Pieces pieces, int flags) {
-  iovec rest[kMostPieces];
-  std::size_t count = 0;
-  while (!pieces.done() && count < kMostPieces) {
-    rest[count++] = {pieces.data(), pieces.size()};
-    pieces.advance(pieces.size());
-  }
-  msghdr message{};
-  message.msg_iov = rest;
-  message.msg_iovlen = count;
-  return kernel::libc().sendmsg(fd, &message, flags);
+  ssize_t total = 0;
+  do {
+    iovec rest[kMostPieces];
+    std::size_t count = 0, size = 0;
+    while (!pieces.done() && count < kMostPieces) {
+      rest[count++] = {pieces.data(), pieces.size()};
+      size += pieces.size();
+      pieces.advance(pieces.size());
+    }
+    msghdr message{};
+    message.msg_iov = rest;
+    message.msg_iovlen = count;
+    const ssize_t sent = kernel::libc().sendmsg(fd, &message, pieces.done() ? flags : flags | MSG_MORE);
+    if (sent < 0) return total != 0 ? total : -1;
+    total += sent;
+    if (static_cast<std::size_t>(sent) < size) break;
+  } while (!pieces.done());
+  return total;
 }
 
 // Its sending half is closed, or back on TCP: nobody would tell us of room.
@@ -143,7 +151,10 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
   std::size_t total = 0;
   const auto result = [&total](bool failed) { return total == 0 && failed ? -1 : static_cast<ssize_t>(total); };
   SendWait wait(connection, fd);
+  const std::uint32_t generation = connection.generation.load();
   for (bool look_closely = false;; look_closely = true) {
+    if (connection.generation.load() != generation) [[unlikely]]  // closed by another thread, perhaps used again
+      return errno = EBADF, result(true);
     Route route;
     std::size_t written = 0;
     {
@@ -197,6 +208,8 @@ bool receives_on_ring(const Connection& connection) {
 }
 
 bool ring_readable(Connection& connection, int fd) {
+  if (connection.incoming().receiving.pushed_back.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    return true;
   if (!receives_on_ring(connection)) {
     // The sender may have gone over to the ring while nobody read.
     if (connection.incoming().path.mode.load(std::memory_order_acquire) == kTcp) return false;

@@ -54,7 +54,8 @@ ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset
   count = std::min(count, kMostAtOnce);
   std::size_t total = 0;
   const int kept = errno;
-  for (int in_a_row = kStraightInARow; total < count;) {
+  const std::uint32_t generation = connection.generation.load();
+  for (int in_a_row = kStraightInARow; total < count && connection.generation.load() == generation;) {
     ssize_t moved = in_a_row < kStraightInARow ? straight(connection, fd, file, at, count - total) : 0;
     ++in_a_row;
     if (moved <= 0) {

@@ -50,8 +50,6 @@ void start(Connection& connection, bool nonblocking) {
   connection.low_water.store(1);
   connection.operations.store(0);
   connection.next_attempt = 0;
-  connection.raw_receivers.store(0);
-  connection.raw_senders.store(0);
   connection.family = nullptr;
   connection.memory = {};
   connection.set_life(settings().enabled ? Life::young : Life::plain);
@@ -77,6 +75,7 @@ void leave_stream(Connection& connection, int fd) {
     const linger reset{1, 0};
     kernel::libc().setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   }
+  connection.outgoing().room.armed.store(0);  // a bell for room would reset the connection
   connection.own().closed.store(1);
   if ((in.room.armed.load() & kOnFutex) != 0) wake_room_sleepers(in.room);
 }
@@ -210,6 +209,7 @@ void table_after_fork_in_child() {
   forget_thread_mark();
   pid_of_tables.store(::getpid());
   slab.lock().reset();
+  retired_after_fork_in_child();
   bool attached = false;
   connections.each([&attached](int, Connection* connection) {
     attached |= connection->attached();

@@ -50,6 +50,7 @@ bool spinning_makes_sense(Connection& connection) {
 }
 
 void expect_data(Connection& connection, std::uint64_t sleep) {
+  const StreamLock lock(connection.incoming().receiving.lock, connection.alone());
   connection.incoming().data.sleepers.fetch_add(1);
   expect_data_again(connection, sleep);
 }
@@ -90,13 +91,12 @@ void wake_receiver(Connection& connection, int fd) {
   if (ring_doorbell(connection, fd) && sleep != kRingForMe) ended.store(sleep, std::memory_order_release);
 }
 
-// Others may still sleep: whoever rang for us has disarmed for all.
+// Others may still sleep: whoever rang for us has disarmed for all. Under the lock, so that nobody falls asleep
+// between.
 void stop_expecting_data(Connection& connection) {
-  DataWait& wait = connection.incoming().data;
-  if (wait.sleepers.fetch_sub(1) == 1)
-    wait.armed.store(0);
-  else
-    wait.armed.store(kRingForMe);
+  Direction& in = connection.incoming();
+  const StreamLock lock(in.receiving.lock, connection.alone());
+  in.data.armed.store(in.data.sleepers.fetch_sub(1) == 1 ? 0 : kRingForMe);
 }
 
 std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start, std::uint64_t now) {
@@ -141,10 +141,10 @@ bool ReceiveWait::for_data() {
   if (!readable_after_all(connection_, fd_, false, 1)) {
     const bool doorbells_only = receives_on_ring(connection_);
     if (doorbells_only && alone && limit_.is_never())
-      go_on = sleep_on_doorbell();
+      go_on = sleep_on_doorbell(generation);
     else
       go_on = sleep_in_poll();
-    if (connection_.generation.load() != generation) return errno = EBADF, false;
+    if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
     connection_.look_at_kernel.store(true, std::memory_order_relaxed);
   }
   stop_expecting_data(connection_);
@@ -154,9 +154,10 @@ bool ReceiveWait::for_data() {
 }
 
 // The doorbell itself is what is waited for: one system call, with the kernel's own ways about signals.
-bool ReceiveWait::sleep_on_doorbell() {
+bool ReceiveWait::sleep_on_doorbell(std::uint32_t generation) {
   char byte;
   const ssize_t got = kernel::libc().recv(fd_, &byte, 1, 0);
+  if (connection_.generation.load() != generation) return false;
   if (got < 0) return errno == ECONNRESET ? (connection_.pending_error.store(errno), true) : false;
   if (got == 0) return true;
   ReceiveState& state = connection_.incoming().receiving;
@@ -228,6 +229,7 @@ bool SendWait::for_room() {
     return true;
   if (!limit_known_) limit_ = time_limit(fd_, SO_SNDTIMEO), limit_known_ = true;
   const std::uint64_t start = Clock::steady().now_ns();
+  const std::uint32_t generation = connection_.generation.load();
   RoomWait& room = connection_.outgoing().room;
   const std::uint64_t head = connection_.outgoing().receiving.head.load();
   for (std::uint64_t nap = kShortestNapNs;; nap = std::min(nap * 2, kLongestNapNs)) {
@@ -242,6 +244,7 @@ bool SendWait::for_room() {
     if (limit_.expired(now)) return errno = EAGAIN, false;
     const timespec time = to_timespec(std::min(nap, limit_.left_ns(now)));
     const long slept = ::syscall(SYS_futex, &room.armed, FUTEX_WAIT, armed, &time, nullptr, 0);
+    if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
     if (ready()) break;
     if (slept != 0 && errno == EINTR && !(limit_.is_never() && signals_restart())) return errno = EINTR, false;
     pollfd entry{fd_, POLLRDHUP, 0};

@@ -35,7 +35,7 @@ class ReceiveWait {
 
  private:
   bool spin();
-  bool sleep_on_doorbell();
+  bool sleep_on_doorbell(std::uint32_t generation);
   bool sleep_in_poll();
   Connection& connection_;
   int fd_;
