@@ -148,7 +148,7 @@ class EpollSet {
     std::uint32_t events;
     std::uint64_t data;
     EpollSet* counted = nullptr;  // among whose sleepers it is counted
-    bool told = false;            // that it has something, and it has had something ever since
+    std::uint64_t told = 0;       // edge-triggered: what it had when that was told
   };
   Nested nested[kMostNested];
   int nested_count = 0;

@@ -135,13 +135,30 @@ class Waiting {
       EpollSet* const inner = find_set(set_.nested[i].fd);
       if (inner == nullptr || inner == &set_) continue;
       EpollSet::Nested& entry = set_.nested[i];
-      const bool was_told = std::exchange(entry.told, set_ready(*inner)) && (entry.events & EPOLLET) != 0;
-      if (!entry.told || was_told || (entry.events & EPOLLIN) == 0) continue;
+      if ((entry.events & EPOLLIN) == 0 || !set_ready(*inner)) continue;
+      if ((entry.events & EPOLLET) != 0) {
+        const std::uint64_t has = contents(*inner);
+        if (std::exchange(entry.told, has) == has) continue;
+      }
       events_[found].events = EPOLLIN;
       events_[found++].data.u64 = entry.data;
       if ((entry.events & EPOLLONESHOT) != 0) entry.events = EPOLLONESHOT;
     }
     return found;
+  }
+
+  // Another number whenever something has come, or room.
+  static std::uint64_t contents(EpollSet& set) {
+    const BriefLock::Hold hold(set.lock);
+    std::uint64_t sum = 1;
+    for (int i = 0; i < set.active_count; ++i) {
+      const EpollItem& item = *set.active[i];
+      if (item.deleted || !item.connection->attached()) continue;
+      const std::uint64_t data = Receiver(item.connection->memory, item.connection->in()).frontier(0);
+      const std::uint64_t room = EpollSet::has_room_to_tell(item) ? 1 : 0;
+      sum = (sum ^ static_cast<std::uint64_t>(item.id) ^ data << 1 ^ room) * 0x100000001b3;
+    }
+    return sum;
   }
 
   void report(EpollItem& item, std::uint32_t bits, epoll_event& event) {
