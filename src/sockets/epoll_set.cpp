@@ -59,12 +59,22 @@ void take_out(EpollItem& item) {
   if (item.armed && item.connection->attached()) stop_expecting_data(*item.connection);
   if (!item.orphan) set.items.take(item.fd);
   item.armed = false;
+  item.connection->named.store(false);
 }
 
 void drop(EpollItem& item) {
   take_out(item);
   items_by_id.take(item.id);
   item_slab.let_go(&item);
+}
+
+// Its bell may have stood for others.
+void drop_and_wake(EpollItem& item) {
+  EpollSet& set = *item.set;
+  const bool named = item.connection->named.load();
+  drop(item);
+  for (int i = 0; named && i < set.active_count; ++i)
+    if (end_sleep(set, *set.active[i])) return;
 }
 
 // Another process keeps it in the kernel's set: events go on coming, and their data is all that is known here.
@@ -126,7 +136,7 @@ bool tell_kernel(EpollItem& item) {
   const int kept = errno;
   if (item.deleted) {
     kernel::libc().epoll_ctl(item.epoll, EPOLL_CTL_DEL, item.fd, nullptr);
-    drop(item);
+    drop_and_wake(item);
     errno = kept;
     return false;
   }
@@ -139,12 +149,9 @@ bool tell_kernel(EpollItem& item) {
   return true;
 }
 
-namespace {
-
-// Somebody sleeps on the set and does not know of the change: TCP has room, and says so. The kernel is told otherwise
-// before the next sleep.
-void end_sleep(EpollSet& set, EpollItem& item) {
-  if (set.sleeping.load() == 0 || item.orphan || !item.connection->attached()) return;
+// TCP has room, and says so. The kernel is told otherwise before the next sleep.
+bool end_sleep(EpollSet& set, EpollItem& item) {
+  if (set.sleeping.load() == 0 || item.orphan || item.deleted || !item.connection->attached()) return false;
   set.arm(item);
   const int kept = errno;
   epoll_event event{};
@@ -152,9 +159,8 @@ void end_sleep(EpollSet& set, EpollItem& item) {
   event.data.u64 = kernel_data(item);
   change_in_kernel(item, event);
   errno = kept;
+  return true;
 }
-
-}  // namespace
 
 // ---- sets
 
@@ -224,8 +230,7 @@ void forget_in_sets(Connection& connection, int fd, int duplicate) {
     } else if (duplicate < 0 && connection.shared.load() && set.held_by_others()) {
       leave_behind(*item);
     } else if (duplicate < 0) {
-      drop(*item);
-      if (set.active_count != 0) end_sleep(set, *set.active[0]);  // its bell may have stood for others
+      drop_and_wake(*item);
     }
   }
 }
@@ -308,7 +313,7 @@ int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* ev
     return control_active(set, *item, operation, event);
   if (operation == EPOLL_CTL_DEL) {
     const int result = libc.epoll_ctl(epoll, operation, fd, event);
-    drop(*item);
+    drop_and_wake(*item);
     return result;
   }
   if (operation != EPOLL_CTL_MOD) return libc.epoll_ctl(epoll, operation, fd, event);

@@ -76,6 +76,19 @@ void set_expect(EpollSet& set, std::uint64_t sleep = kRingForMe);  // DataWait::
 void set_stop_expecting(EpollSet& set);
 void set_leave(EpollSet& set);  // one of EpollSet::sleeping less; the last one stops expecting
 
+// Somebody sleeps on a set from outside it, in poll or in a set around it. The set may be closed meanwhile.
+class SetAsleep {
+ public:
+  SetAsleep() = default;
+  explicit SetAsleep(EpollSet& set);
+  bool is(const EpollSet& set) const;
+  void leave();
+
+ private:
+  EpollSet* set_ = nullptr;
+  std::uint32_t epoch_ = 0;
+};
+
 // The connection has become attached; a send found no room; it was read past a set that waited for its doorbell.
 void sets_note_attached(Connection& connection);
 void sets_note_blocked(Connection& connection);

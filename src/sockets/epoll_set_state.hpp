@@ -18,6 +18,8 @@ namespace viaduct::sockets {
 
 // What the program wants by now. False: the member was deleted and is gone.
 bool tell_kernel(EpollItem& item);
+// Somebody sleeps on the set and does not know of a change: the sleep ends. False: not by this member.
+bool end_sleep(EpollSet& set, EpollItem& item);
 
 class EpollSet {
  public:
@@ -25,6 +27,7 @@ class EpollSet {
   static constexpr int kMostNested = 256;
 
   void start() {
+    epoch.fetch_add(1);
     descriptors.store(1);
     active_count.store(0);
     nested_count = 0;
@@ -90,6 +93,9 @@ class EpollSet {
       sleep = kRingForMe;  // somebody else may take its bell before this sleep has ended
     // The kernel is not asked for its bell, which would stand for the others and wake nobody.
     if (item.fired || ((item.events & EPOLLIN) == 0 && !sends_on_ring(connection))) sleep = kRingForMe;
+    // An edge that was told already is not told again, should the bell be left here.
+    const Direction& in = connection.incoming();
+    if ((item.events & EPOLLET) != 0 && in.path.rung.load() != in.receiving.drained.load()) sleep = kRingForMe;
     item.connection->named.store(sleep != kRingForMe);
     if (item.armed) return expect_data_again(*item.connection, sleep);
     item.armed = true;
@@ -122,9 +128,9 @@ class EpollSet {
   }
 
   void leave_nested(int which) {
-    EpollSet* const counted = nested[which].counted;
+    SetAsleep counted = nested[which].counted;
     nested[which] = nested[--nested_count];
-    if (counted != nullptr) set_leave(*counted);
+    counted.leave();
   }
 
   // Another process that was there at the fork: what it adds to the kernel's set we do not know, and the reverse.
@@ -147,11 +153,12 @@ class EpollSet {
     int fd;
     std::uint32_t events;
     std::uint64_t data;
-    EpollSet* counted = nullptr;  // among whose sleepers it is counted
-    std::uint64_t told = 0;       // edge-triggered: what it had when that was told
+    SetAsleep counted{};
+    std::uint64_t told = 0;  // edge-triggered: what it had when that was told
   };
   Nested nested[kMostNested];
   int nested_count = 0;
+  std::atomic<std::uint32_t> epoch{0};  // another one each time that the object is used again
   std::atomic<int> descriptors{0};
   std::atomic<int> sleeping{0};           // threads in the kernel's wait, for this set or one around it
   std::atomic<bool> members_seen{false};  // there is, or was, an attached member

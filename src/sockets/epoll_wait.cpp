@@ -31,6 +31,27 @@ bool new_data(EpollItem& item) {
   return item.reported != before;
 }
 
+// Another number whenever something has come, or room.
+std::uint64_t contents(EpollSet& set) {
+  const BriefLock::Hold hold(set.lock);
+  std::uint64_t sum = 1;
+  for (int i = 0; i < set.active_count; ++i) {
+    const EpollItem& item = *set.active[i];
+    if (item.deleted || !item.connection->attached()) continue;
+    const std::uint64_t data = Receiver(item.connection->memory, item.connection->in()).frontier(0);
+    const std::uint64_t room = EpollSet::has_room_to_tell(item) ? 1 : 0;
+    sum += (static_cast<std::uint64_t>(item.id) << 32 ^ data << 1 ^ room) * 0x100000001b3;
+  }
+  return sum;
+}
+
+// A set in another one has something that is to be told.
+EpollSet* nested_with_news(const EpollSet& set, const EpollSet::Nested& entry, int depth = 0) {
+  EpollSet* const inner = (entry.events & EPOLLIN) != 0 ? find_set(entry.fd) : nullptr;
+  if (inner == nullptr || inner == &set || !set_ready(*inner, depth)) return nullptr;
+  return (entry.events & EPOLLET) == 0 || contents(*inner) != entry.told ? inner : nullptr;
+}
+
 class Waiting {
  public:
   Waiting(EpollSet& set, int epoll, epoll_event* events, int most, const sigset_t* mask)
@@ -107,8 +128,7 @@ class Waiting {
     for (int i = 0; i < set_.active_count; ++i)
       if (ring_says(*set_.active[i]) != 0) return true;
     for (int i = 0; i < set_.nested_count; ++i)
-      if (EpollSet* inner = find_set(set_.nested[i].fd); inner != nullptr && inner != &set_ && set_ready(*inner))
-        return true;
+      if (nested_with_news(set_, set_.nested[i]) != nullptr) return true;
     return false;
   }
 
@@ -132,33 +152,15 @@ class Waiting {
       report(item, bits, events_[found++]);
     }
     for (int i = 0; i < set_.nested_count && found < most_; ++i) {
-      EpollSet* const inner = find_set(set_.nested[i].fd);
-      if (inner == nullptr || inner == &set_) continue;
       EpollSet::Nested& entry = set_.nested[i];
-      if ((entry.events & EPOLLIN) == 0 || !set_ready(*inner)) continue;
-      if ((entry.events & EPOLLET) != 0) {
-        const std::uint64_t has = contents(*inner);
-        if (std::exchange(entry.told, has) == has) continue;
-      }
+      EpollSet* const inner = nested_with_news(set_, entry);
+      if (inner == nullptr) continue;
+      if ((entry.events & EPOLLET) != 0) entry.told = contents(*inner);
       events_[found].events = EPOLLIN;
       events_[found++].data.u64 = entry.data;
       if ((entry.events & EPOLLONESHOT) != 0) entry.events = EPOLLONESHOT;
     }
     return found;
-  }
-
-  // Another number whenever something has come, or room.
-  static std::uint64_t contents(EpollSet& set) {
-    const BriefLock::Hold hold(set.lock);
-    std::uint64_t sum = 1;
-    for (int i = 0; i < set.active_count; ++i) {
-      const EpollItem& item = *set.active[i];
-      if (item.deleted || !item.connection->attached()) continue;
-      const std::uint64_t data = Receiver(item.connection->memory, item.connection->in()).frontier(0);
-      const std::uint64_t room = EpollSet::has_room_to_tell(item) ? 1 : 0;
-      sum = (sum ^ static_cast<std::uint64_t>(item.id) ^ data << 1 ^ room) * 0x100000001b3;
-    }
-    return sum;
   }
 
   void report(EpollItem& item, std::uint32_t bits, epoll_event& event) {
@@ -241,7 +243,9 @@ class Waiting {
     const std::uint32_t in = bits & (EPOLLIN | EPOLLRDNORM);
     if (over != 0 || in != 0) connection.look_at_kernel.store(true, std::memory_order_relaxed);
     if (slept_since_ != 0 && alone_) connection.named.store(false);  // that sleep is over
-    if (in != 0 && over == 0 && !readable_after_all(connection, item.fd, true, item.armed ? 1 : 0))
+    // It is rung for another's sleep, on this and other connections.
+    if (slept_since_ == 0 && connection.named.load()) end_sleep(set_, item);
+    if (in != 0 && over == 0 && !readable_after_all(connection, item.fd, true, own_sleeps(item)))
       bits &= ~static_cast<std::uint32_t>(EPOLLIN | EPOLLRDNORM);
     if ((item.events & EPOLLONESHOT) != 0) item.kernel_events = 0;  // it has spent its shot, perhaps on a doorbell
     set_.activate(item);
@@ -260,6 +264,10 @@ class Waiting {
     return true;
   }
 
+  static constexpr std::uint32_t kNobody = 0;
+  std::uint32_t own_sleeps(const EpollItem& item) const {
+    return item.armed && slept_since_ != 0 && !others_sleep() ? 1 : kNobody;
+  }
   bool others_sleep() const { return set_.sleeping.load() > (slept_since_ != 0 ? 1 : 0); }
 
   bool spin(std::uint64_t start, Deadline deadline) {
@@ -363,9 +371,7 @@ bool set_ready(EpollSet& set, int depth) {
       return true;
   }
   for (int i = 0; depth < kDeepest && i < set.nested_count; ++i)
-    if (EpollSet* const inner = find_set(set.nested[i].fd);
-        inner != nullptr && inner != &set && set_ready(*inner, depth + 1))
-      return true;
+    if (nested_with_news(set, set.nested[i], depth + 1) != nullptr) return true;
   return false;
 }
 
@@ -391,7 +397,7 @@ void set_expect(EpollSet& set, std::uint64_t sleep) {
   for (int i = 0; i < set.nested_count; ++i) {
     EpollSet* const inner = find_set(set.nested[i].fd);
     if (inner == nullptr || inner == &set) continue;
-    if (std::exchange(set.nested[i].counted, inner) != inner) inner->sleeping.fetch_add(1);
+    if (!set.nested[i].counted.is(*inner)) set.nested[i].counted = SetAsleep(*inner);
     set_expect(*inner);
   }
 }
@@ -402,14 +408,27 @@ void set_leave(EpollSet& set) {
   if (before == 1) set_stop_expecting(set);
 }
 
+SetAsleep::SetAsleep(EpollSet& set) : set_(&set), epoch_(set.epoch.load()) {
+  set.sleeping.fetch_add(1);
+}
+
+bool SetAsleep::is(const EpollSet& set) const {
+  return set_ == &set && epoch_ == set.epoch.load();
+}
+
+void SetAsleep::leave() {
+  EpollSet* const set = std::exchange(set_, nullptr);
+  if (set != nullptr && set->epoch.load() == epoch_) set_leave(*set);
+}
+
 void set_stop_expecting(EpollSet& set) {
   const BriefLock::Hold hold(set.lock);
+  if (set.sleeping.load() != 0) return;  // somebody fell asleep meanwhile, and has armed
   for (int i = 0; i < set.active_count; ++i) {
     EpollItem& item = *set.active[i];
     if (item.armed) set.disarm(item);
   }
-  for (int i = 0; i < set.nested_count; ++i)
-    if (EpollSet* const inner = std::exchange(set.nested[i].counted, nullptr); inner != nullptr) set_leave(*inner);
+  for (int i = 0; i < set.nested_count; ++i) set.nested[i].counted.leave();
 }
 
 }  // namespace viaduct::sockets

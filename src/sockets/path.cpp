@@ -174,9 +174,12 @@ bool peer_sends_no_more(const Connection& connection, int fd) {
 // has ended. So whoever knows of the ring reads it after all.
 void keep_reading_ring(Connection& connection, bool peer_has_ended) {
   Direction& in = connection.incoming();
+  // Whoever sends it again holds the lock from before it says kBack until the ring is empty.
+  if (!peer_has_ended && (in.path.mode.load() != kBack || !wait_until_free(in.sending.lock))) return;
   const StreamLock lock(in.receiving.lock);
-  if (in.receiving.stage.load() != kDiscard || (!peer_has_ended && in.path.mode.load() != kBack)) return;
-  if (Receiver(connection.memory, connection.in()).has_data()) in.receiving.stage.store(kReadRing);
+  if (!Receiver(connection.memory, connection.in()).has_data()) return;
+  connection.own().request.fetch_and(~std::uint32_t{kTakeBack});
+  if (in.receiving.stage.load() == kDiscard) in.receiving.stage.store(kReadRing);
 }
 
 }  // namespace
@@ -196,7 +199,8 @@ bool begin_hand_back(Connection& connection, int fd, Why why) {
   ring_doorbell(connection, fd);  // it may sleep
   hand_back_sending(connection, fd, why);
   // Whoever of the peer's was about to ring has rung now, or will see the request.
-  if (wait_until_free(in.sending.lock)) keep_reading_ring(connection, false);
+  (void)wait_until_free(in.sending.lock);
+  keep_reading_ring(connection, false);
   return pending;
 }
 

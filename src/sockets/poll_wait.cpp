@@ -157,21 +157,23 @@ class Polling {
         continue;
       }
       asked_[i].events |= POLLRDHUP;
-      const bool wants_room = (entries_[i].events & kOut) != 0 && !bell_stays(*connection);
+      const bool wants_room = (entries_[i].events & kOut) != 0 && bell_tells_room(*connection);
       if ((entries_[i].events & kIn) != 0 || wants_room) asked_[i].events |= POLLIN;
       if (sends_on_ring(*connection)) asked_[i].events &= static_cast<short>(~kOut);
     }
   }
 
-  // It stands for bytes that nobody here asks for: no use to wait for another.
-  static bool bell_stays(Connection& connection) {
+  // What is there to read on TCP is a bell, and not one that stands for bytes which nobody here asks for.
+  static bool bell_tells_room(Connection& connection) {
     const Direction& in = connection.incoming();
-    return in.path.rung.load() != in.receiving.drained.load() && receives_on_ring(connection) &&
-           Receiver(connection.memory, connection.in()).has_data();
+    if (!sends_on_ring(connection) || !receives_on_ring(connection) || in.path.mode.load() == kBack) return false;
+    return in.path.rung.load() == in.receiving.drained.load() ||
+           !Receiver(connection.memory, connection.in()).has_data();
   }
 
   int ask_kernel(Deadline deadline) {
     prepare();
+    const RawPolling raw(entries_, count_);  // those that are not accelerated yet stay so meanwhile
     int got;
     if (deadline.is_never()) {
       got = kernel::libc().ppoll(asked_, count_, nullptr, mask_);
@@ -211,26 +213,38 @@ class Polling {
     short bits = static_cast<short>(said & (entry.events | POLLERR | POLLHUP | POLLNVAL) & ~(kIn | kOut));
     bits |= ring_says(entry, connection);
     if (said != 0) connection.look_at_kernel.store(true, std::memory_order_relaxed);
-    if ((said & kIn) != 0 && (entry.events & kIn) != 0 && (over || readable_after_all(connection, entry.fd, true)))
+    if ((said & kIn) != 0 && (entry.events & kIn) != 0 &&
+        (over || readable_after_all(connection, entry.fd, true, slept_since_ != 0 ? 1 : 0)))
       bits |= static_cast<short>(entry.events & kIn);
     else if ((said & kIn) != 0 && !over)
-      (void)readable_after_all(connection, entry.fd, true);  // a doorbell for room: take it off
+      (void)readable_after_all(connection, entry.fd, true, slept_since_ != 0 ? 1 : 0);  // a doorbell for room
     if ((entry.events & kOut) != 0 &&
         ((said & kOut) != 0 || over || (sends_on_ring(connection) && ring_writable(connection))))
       bits |= static_cast<short>(entry.events & kOut);
     return bits;
   }
 
+  // What a sleep has armed, to be disarmed whatever becomes of the descriptors meanwhile; for as many as the stack
+  // bears.
+  struct Expected {
+    Connection* connection = nullptr;
+    std::uint32_t generation = 0;
+    SetAsleep set{};
+  };
+  static constexpr nfds_t kRemembered = 256;
+
   int sleep(Spinner& spinner, Deadline deadline) {
     const std::uint64_t start = now_ns();
     slept_since_ = start;
     bool room = false;
+    Expected expected[kRemembered];
     for (nfds_t i = 0; i < count_; ++i) {
       if (Connection* const connection = accelerated(entries_[i].fd)) {
+        if (i < kRemembered) expected[i] = {.connection = connection, .generation = connection->generation.load()};
         expect_data(*connection);
         if ((entries_[i].events & kOut) != 0 && sends_on_ring(*connection)) room |= !expect_room(*connection);
-      } else if (EpollSet* const set = entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd)) {
-        set->sleeping.fetch_add(1);
+      } else if (EpollSet* const set = entries_[i].fd < 0 || i >= kRemembered ? nullptr : find_set(entries_[i].fd)) {
+        expected[i].set = SetAsleep(*set);
         set_expect(*set);
       }
     }
@@ -238,10 +252,12 @@ class Polling {
     if (found == 0 && !room) found = doorbells_settled() ? ask_kernel(nap(deadline)) : ask_kernel(Deadline::at_ns(0));
     const int kept = errno;
     for (nfds_t i = 0; i < count_; ++i) {
-      if (Connection* const connection = accelerated(entries_[i].fd))
-        stop_expecting_data(*connection);
-      else if (EpollSet* const set = entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd))
-        set_leave(*set);
+      Connection* const connection = i < kRemembered ? expected[i].connection : accelerated(entries_[i].fd);
+      if (connection == nullptr) {
+        if (i < kRemembered) expected[i].set.leave();
+      } else if (i >= kRemembered || connection->generation.load() == expected[i].generation) {
+        if (connection->attached()) stop_expecting_data(*connection);
+      }
     }
     if (took_ != UINT64_MAX)
       spinner.learn_awake(took_);
@@ -274,7 +290,7 @@ class Polling {
       if (connection->incoming().data.sleepers.load(std::memory_order_relaxed) > 1) at_most(kSharedMs);
       if ((entries_[i].events & kOut) == 0 || !sends_on_ring(*connection) || ring_writable(*connection)) continue;
       relieve_stalled(*connection, entries_[i].fd);
-      at_most(bell_stays(*connection) ? kSharedMs : nap_for_room(*connection));
+      at_most(bell_tells_room(*connection) ? nap_for_room(*connection) : kSharedMs);
     }
     if (shortest == 0) return deadline;
     const std::uint64_t now = now_ns();

@@ -34,7 +34,7 @@ ssize_t send_over_tcp(int fd, Pieces pieces, int flags) {
     msghdr message{};
     message.msg_iov = rest;
     message.msg_iovlen = count;
-    const ssize_t sent = kernel::libc().sendmsg(fd, &message, pieces.done() ? flags : flags | MSG_MORE);
+    const ssize_t sent = kernel::libc().sendmsg(fd, &message, pieces.done() ? flags : (flags & ~MSG_OOB) | MSG_MORE);
     if (sent < 0) return total != 0 ? total : -1;
     total += sent;
     if (static_cast<std::size_t>(sent) < size) break;

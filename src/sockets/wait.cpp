@@ -96,6 +96,7 @@ void wake_receiver(Connection& connection, int fd) {
 void stop_expecting_data(Connection& connection) {
   Direction& in = connection.incoming();
   const StreamLock lock(in.receiving.lock, connection.alone());
+  if (in.data.sleepers.load() == 0) return;  // somebody wrote nonsense there
   in.data.armed.store(in.data.sleepers.fetch_sub(1) == 1 ? 0 : kRingForMe);
 }
 

@@ -109,6 +109,12 @@ CASE(epoll, looked_at_from_outside,
   run.peer_sends(link, 1);
   call("data, on the edge", ::epoll_wait(outer, &event, 1, 1000));
   call("not again", ::epoll_wait(outer, &event, 1, 20));
+  int pipe[2];
+  if (::pipe(pipe) != 0) return;
+  event = {.events = EPOLLIN, .data = {.u64 = 2}};
+  call("a pipe beside it", ::epoll_ctl(outer, EPOLL_CTL_ADD, pipe[0], &event));
+  while_another_waits("which has something", outer, [&] { call("write", ::write(pipe[1], "x", 1)); });
+  for (const int fd : pipe) ::close(fd);
   note("read %d", link.receive(1));
   call("nothing", ::epoll_wait(outer, &event, 1, 20));
   while_another_waits("told inside, with polls outside", inner, [&] {
