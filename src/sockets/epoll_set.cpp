@@ -56,6 +56,7 @@ void take_out(EpollItem& item) {
     place.compare_exchange_strong(self, nullptr);
   }
   set.deactivate(item);
+  set.set_on_tcp(item, false);
   if (item.armed && item.connection->attached()) stop_expecting_data(*item.connection);
   if (!item.orphan) set.items.take(item.fd);
   item.armed = false;
@@ -267,6 +268,7 @@ int add_member(EpollSet& set, int epoll, int fd, Connection& connection, epoll_e
     drop(*item);
     return result;
   }
+  set.set_on_tcp(*item, !connection.attached());
   if (connection.attached()) {
     set.activate(*item);
     end_sleep(set, *item);

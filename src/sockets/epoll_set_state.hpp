@@ -38,6 +38,13 @@ class EpollSet {
     last_told_ns = 0;
     waits_since_kernel = 0;
     kernel_is_due = false;
+    kernel_was_first = false;
+    on_tcp.store(0);
+  }
+
+  void set_on_tcp(EpollItem& item, bool now) {
+    if (item.on_tcp != now) on_tcp.fetch_add(now ? 1 : -1);
+    item.on_tcp = now;
   }
 
   void activate(EpollItem& item) {
@@ -167,6 +174,8 @@ class EpollSet {
   std::uint64_t last_told_ns = 0;  // of all changes
   int waits_since_kernel = 0;
   bool kernel_is_due = false;  // rings had as much as the program takes at once
+  bool kernel_was_first = false;
+  std::atomic<int> on_tcp{0};  // members that receive over TCP
   Spinner spinner{settings().spin_ns};
   EpollSet* next_free = nullptr;
 

@@ -63,13 +63,16 @@ class Waiting {
       if (found != 0) return found;
     }
     for (bool first = true;; first = false) {
-      int found = from_rings();
+      int found = kernel_first();
+      if (found != 0) return found;
+      found = from_rings();
       // The clock costs as much as a look: asked now and then, unless there is time to lose.
       if (found != 0 && ++set_.waits_since_kernel < kWaitsPerTurn) return found;
       const std::uint64_t now = now_ns();
       const bool kernel_turn = now - set_.last_kernel_ns > kKernelTurnNs && now > set_.last_kernel_ns;
       if (found == most_) set_.kernel_is_due = kernel_turn;  // no place for its events: it is the first next time
       if (found != 0) return found < most_ && kernel_turn ? std::max(glance_at_kernel(found, now), found) : found;
+      set_.kernel_was_first = false;  // rings have had their turn
       if (first && deadline.expired(now)) return from_kernel(0, 0);
       if (set_.active_count != 0) {
         if (kernel_turn && (found = glance_at_kernel(0, now)) != 0) return found;
@@ -145,6 +148,8 @@ class Waiting {
       const int ahead = next + kLookAhead;
       members[ahead < count ? ahead : ahead % count]->still.prefetch();
       std::uint32_t bits = ring_says(item);
+      if (item.on_tcp && item.connection->attached() && receives_on_ring(*item.connection))
+        set_.set_on_tcp(item, false);
       if (bits == 0) continue;
       if (item.connection->peer_says_end()) bits |= kernel_says_of_end(item);
       if (on_edge(item)) new_data(item);
@@ -171,6 +176,17 @@ class Waiting {
     if ((bits & EPOLLOUT) != 0) item.room_told = true;
     if ((item.events & EPOLLONESHOT) != 0) item.fired = true;
     if (set_.sleeping.load(std::memory_order_relaxed) != 0) item.connection->incoming().data.armed.store(1);
+  }
+
+  // What comes over TCP was on its way for longer than what comes by a ring: who sends on both kinds of connections is
+  // heard in that order. Rings have their turn too.
+  int kernel_first() {
+    if (set_.on_tcp.load(std::memory_order_relaxed) == 0) [[likely]]
+      return 0;
+    if (std::exchange(set_.kernel_was_first, false) || set_.active_count == 0) return 0;
+    const int found = glance_at_kernel(0, now_ns());
+    set_.kernel_was_first = found > 0;
+    return std::max(found, 0);
   }
 
   // The same, but what the program changed a moment ago it may learn later.
@@ -236,6 +252,7 @@ class Waiting {
       return true;
     }
     serve_requests(connection, item.fd);
+    if (!receives_on_ring(connection)) set_.set_on_tcp(item, true);
     if (slept_since_ != 0)
       took_ = std::min(took_, time_had_nobody_slept(connection, slept_since_, set_.last_kernel_ns));
     std::uint32_t bits = event.events;
