@@ -56,7 +56,6 @@ void take_out(EpollItem& item) {
     place.compare_exchange_strong(self, nullptr);
   }
   set.deactivate(item);
-  set.set_on_tcp(item, false);
   if (item.armed && item.connection->attached()) stop_expecting_data(*item.connection);
   if (!item.orphan) set.items.take(item.fd);
   item.armed = false;
@@ -268,10 +267,11 @@ int add_member(EpollSet& set, int epoll, int fd, Connection& connection, epoll_e
     drop(*item);
     return result;
   }
-  set.set_on_tcp(*item, !connection.attached());
   if (connection.attached()) {
     set.activate(*item);
     end_sleep(set, *item);
+  } else {
+    set.note_tcp();
   }
   return 0;
 }

@@ -34,7 +34,6 @@ struct EpollItem {
   std::uint64_t data = 0;
   bool active = false;
   bool armed = false;               // counted among the connection's sleepers
-  bool on_tcp = false;              // what it receives comes over TCP, as far as known
   bool fired = false;               // EPOLLONESHOT: nothing more until the program says so
   bool deleted = false;             // by the program; the kernel is told before it is next asked
   bool room_told = false;           // room in the ring was reported (edge-triggered)

@@ -25,6 +25,7 @@ class EpollSet {
  public:
   static constexpr int kUsualActive = 128;  // more only where all of them have something
   static constexpr int kMostNested = 256;
+  static constexpr int kTcpLooks = 64;
 
   void start() {
     epoch.fetch_add(1);
@@ -39,13 +40,11 @@ class EpollSet {
     waits_since_kernel = 0;
     kernel_is_due = false;
     kernel_was_first = false;
-    on_tcp.store(0);
+    tcp_looks = 0;
   }
 
-  void set_on_tcp(EpollItem& item, bool now) {
-    if (item.on_tcp != now) on_tcp.fetch_add(now ? 1 : -1);
-    item.on_tcp = now;
-  }
+  // A member has something over TCP, or is about to.
+  void note_tcp() { tcp_looks = kTcpLooks; }
 
   void activate(EpollItem& item) {
     members_seen.store(true, std::memory_order_relaxed);
@@ -175,7 +174,7 @@ class EpollSet {
   int waits_since_kernel = 0;
   bool kernel_is_due = false;  // rings had as much as the program takes at once
   bool kernel_was_first = false;
-  std::atomic<int> on_tcp{0};  // members that receive over TCP
+  int tcp_looks = 0;  // waits for which the kernel comes first
   Spinner spinner{settings().spin_ns};
   EpollSet* next_free = nullptr;
 

@@ -148,8 +148,6 @@ class Waiting {
       const int ahead = next + kLookAhead;
       members[ahead < count ? ahead : ahead % count]->still.prefetch();
       std::uint32_t bits = ring_says(item);
-      if (item.on_tcp && item.connection->attached() && receives_on_ring(*item.connection))
-        set_.set_on_tcp(item, false);
       if (bits == 0) continue;
       if (item.connection->peer_says_end()) bits |= kernel_says_of_end(item);
       if (on_edge(item)) new_data(item);
@@ -179,10 +177,11 @@ class Waiting {
   }
 
   // What comes over TCP was on its way for longer than what comes by a ring: who sends on both kinds of connections is
-  // heard in that order. Rings have their turn too.
+  // heard in that order, while there is something on TCP now and then. Rings have their turn too.
   int kernel_first() {
-    if (set_.on_tcp.load(std::memory_order_relaxed) == 0) [[likely]]
+    if (set_.tcp_looks == 0) [[likely]]
       return 0;
+    --set_.tcp_looks;
     if (std::exchange(set_.kernel_was_first, false) || set_.active_count == 0) return 0;
     const int found = glance_at_kernel(0, now_ns());
     set_.kernel_was_first = found > 0;
@@ -248,11 +247,12 @@ class Waiting {
       item.kernel_events = 0;  // spent, and told by the ring meanwhile
     if (item.deleted || item.fired) return false;
     if (!connection.attached()) {
+      set_.note_tcp();
       if ((item.events & EPOLLONESHOT) != 0) item.fired = true, item.kernel_events = 0;
       return true;
     }
     serve_requests(connection, item.fd);
-    if (!receives_on_ring(connection)) set_.set_on_tcp(item, true);
+    if (!receives_on_ring(connection)) set_.note_tcp();
     if (slept_since_ != 0)
       took_ = std::min(took_, time_had_nobody_slept(connection, slept_since_, set_.last_kernel_ns));
     std::uint32_t bits = event.events;
