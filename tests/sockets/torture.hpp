@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "sockets/stream_format.hpp"
 
@@ -22,6 +24,8 @@ struct Pair {
   int server = -1;
 };
 Pair make_pair();
+// So many: the clients' ends, the servers'.
+std::pair<std::vector<int>, std::vector<int>> make_pairs(std::size_t count);
 
 // Two processes, one end each: call it for both.
 template <class Body>

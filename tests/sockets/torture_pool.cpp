@@ -121,12 +121,7 @@ int ask(const std::vector<int>& connections, int rounds, unsigned seed) {
 }  // namespace
 
 int pool(int rounds, unsigned seed) {
-  std::vector<int> clients, servers;
-  for (std::size_t i = 0; i < kConnections; ++i) {
-    const Pair pair = make_pair();
-    clients.push_back(pair.client);
-    servers.push_back(pair.server);
-  }
+  const auto [clients, servers] = make_pairs(kConnections);
   const pid_t server = ::fork();
   if (server == 0) {
     ::alarm(10 * kHangSeconds);

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 
+#include "pass_descriptor.hpp"
 #include "torture.hpp"
 
 namespace viaduct::sockets::torture {
@@ -24,20 +24,7 @@ int send_numbers(int fd) {
 bool give_away(int fd) {
   int ways[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ways) != 0) return false;
-  char byte = 'x';
-  iovec piece{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
-  const bool sent = ::sendmsg(ways[0], &message, 0) == 1;
+  const bool sent = pass_descriptor(ways[0], fd);
   ::close(ways[0]);
   ::close(ways[1]);
   return sent;

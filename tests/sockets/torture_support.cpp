@@ -37,6 +37,16 @@ Pair make_pair() {
   return pair;
 }
 
+std::pair<std::vector<int>, std::vector<int>> make_pairs(std::size_t count) {
+  std::vector<int> clients, servers;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Pair pair = make_pair();
+    clients.push_back(pair.client);
+    servers.push_back(pair.server);
+  }
+  return {clients, servers};
+}
+
 int wait_for(pid_t pid) {
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {

@@ -15,10 +15,12 @@
 #include <cstring>
 
 #include "sockets/conformance/harness.hpp"
+#include "sockets/pass_descriptor.hpp"
 
 extern char** environ;
 
 using namespace conformance;
+using viaduct::sockets::pass_descriptor;
 
 namespace {
 
@@ -27,23 +29,6 @@ void talk(Run& run, Link& link, std::size_t bytes = 100) {
   run.peer_receives(link, bytes);
   run.peer_sends(link, bytes);
   note("received %d", link.receive(bytes));
-}
-
-bool pass(int over, int fd) {
-  char byte = 'f';
-  iovec piece{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof fd);
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  return ::sendmsg(over, &message, 0) == 1;
 }
 
 int take(int over) {
@@ -346,7 +331,7 @@ CASE(process, passed, "SCM_RIGHTS to a child, and to a program that is not accel
       note("sent by the child %d", mine.send(23));
     };
     const int child = spawn_child([](void* argument) { (*static_cast<decltype(body)*>(argument))(); }, &body);
-    note("passed %d", pass(pair[0], link.fd));
+    note("passed %d", pass_descriptor(pair[0], link.fd));
     call("close", ::close(link.fd));
     if (::write(go[1], "x", 1) != 1) return;
     note_exit("child", child);
