@@ -281,9 +281,8 @@ class Waiting {
     return true;
   }
 
-  static constexpr std::uint32_t kNobody = 0;
   std::uint32_t own_sleeps(const EpollItem& item) const {
-    return item.armed && slept_since_ != 0 && !others_sleep() ? 1 : kNobody;
+    return item.armed && slept_since_ != 0 && !others_sleep() ? 1U : 0U;
   }
   bool others_sleep() const { return set_.sleeping.load() > (slept_since_ != 0 ? 1 : 0); }
 

@@ -3,8 +3,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -141,7 +139,7 @@ bool wait_until_free(const std::atomic<std::uint32_t>& lock) {
     if (turn < kLooks) {
       cpu_relax();
     } else {
-      if (::syscall(SYS_tkill, holder, 0) != 0 && errno == ESRCH) return true;
+      if (thread_is_gone(holder)) return true;
       ::sched_yield();
     }
   }
@@ -159,10 +157,6 @@ bool serve_in_place_of_peer(Connection& connection, int fd) {
   if (in.path.mode.load() != kBack) send_unread_over_tcp(connection.memory, connection.in(), theirs.get());
   return true;
 }
-
-}  // namespace
-
-namespace {
 
 bool peer_sends_no_more(const Connection& connection, int fd) {
   pollfd entry{fd, POLLRDHUP, 0};

@@ -281,16 +281,15 @@ class Polling {
 
   // Where others sleep on the same doorbell, whoever misses it looks by itself. So does who waits for room.
   Deadline nap(Deadline deadline) {
-    constexpr int kSharedMs = 5;
     int shortest = 0;
     const auto at_most = [&](int ms) { shortest = shortest == 0 ? ms : std::min(shortest, ms); };
     for (nfds_t i = 0; i < count_; ++i) {
       Connection* const connection = accelerated(entries_[i].fd);
       if (connection == nullptr) continue;
-      if (connection->incoming().data.sleepers.load(std::memory_order_relaxed) > 1) at_most(kSharedMs);
+      if (connection->incoming().data.sleepers.load(std::memory_order_relaxed) > 1) at_most(kSharedNapMs);
       if ((entries_[i].events & kOut) == 0 || !sends_on_ring(*connection) || ring_writable(*connection)) continue;
       relieve_stalled(*connection, entries_[i].fd);
-      at_most(bell_tells_room(*connection) ? nap_for_room(*connection) : kSharedMs);
+      at_most(bell_tells_room(*connection) ? nap_for_room(*connection) : kSharedNapMs);
     }
     if (shortest == 0) return deadline;
     const std::uint64_t now = now_ns();

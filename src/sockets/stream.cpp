@@ -344,8 +344,9 @@ void StreamLock::contend() {
       continue;
     }
     // Whoever held it is gone, or never was: the word is shared memory. A live one is waited for, but not for ever.
-    const bool gone = ::syscall(SYS_tkill, holder, 0) != 0 && errno == ESRCH;
-    if ((gone || turn > 20'000) && word_.compare_exchange_strong(holder, mine, std::memory_order_acquire)) return;
+    if ((thread_is_gone(holder) || turn > 20'000) &&
+        word_.compare_exchange_strong(holder, mine, std::memory_order_acquire))
+      return;
     ::sched_yield();
   }
 }

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 
 namespace viaduct::sockets {
@@ -14,6 +15,11 @@ inline std::uint32_t thread_mark() {
   if (tls_thread_mark == 0) [[unlikely]]
     tls_thread_mark = static_cast<std::uint32_t>(::syscall(SYS_gettid));
   return tls_thread_mark;
+}
+
+// Of whatever process. A number that is used again is taken for the one that was.
+inline bool thread_is_gone(std::uint32_t mark) {
+  return ::syscall(SYS_tkill, mark, 0) != 0 && errno == ESRCH;
 }
 
 // In a forked child.

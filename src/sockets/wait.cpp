@@ -17,7 +17,7 @@ namespace viaduct::sockets {
 
 namespace {
 
-constexpr std::uint64_t kSharedNapNs = 5'000'000;    // several sleep on one doorbell: whoever misses it looks by itself
+constexpr std::uint64_t kSharedNapNs = std::uint64_t{kSharedNapMs} * 1'000'000;
 constexpr std::uint64_t kShortestNapNs = 5'000'000;  // for room: a peer that dies does not wake a futex
 constexpr std::uint64_t kLongestNapNs = 100'000'000;
 constexpr std::uint64_t kStalledNs = 300'000'000;  // nobody reads at all: perhaps not before we have sent everything
@@ -204,8 +204,8 @@ bool expect_room(Connection& connection) {
 }
 
 int nap_for_room(const Connection& connection) {
-  constexpr int kSharedMs = 5, kStalledMs = 100;
-  return __libc_single_threaded == 0 || connection.shared.load(std::memory_order_relaxed) ? kSharedMs : kStalledMs;
+  constexpr int kStalledMs = 100;
+  return __libc_single_threaded == 0 || connection.shared.load(std::memory_order_relaxed) ? kSharedNapMs : kStalledMs;
 }
 
 void relieve_stalled(Connection& connection, int fd) {

@@ -61,6 +61,10 @@ void wake_room_sleepers(RoomWait& room);
 // Asks for a doorbell when there is room again. False: there is room now.
 bool expect_room(Connection& connection);
 
+// Where several sleep on one doorbell, or for room while somebody else reads, whoever misses it looks by itself so
+// often.
+constexpr int kSharedNapMs = 5;
+
 // For those who wait for room in poll or epoll: how long they may sleep without a look, in milliseconds. And the look:
 // where nobody has read anything for a while sending goes back to TCP, which takes more than the ring.
 int nap_for_room(const Connection& connection);
