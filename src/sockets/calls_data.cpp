@@ -108,21 +108,23 @@ ssize_t send_one(Connection& connection, int fd, const void* buffer, std::size_t
   return stream_send(connection, fd, &piece, 1, flags);
 }
 
-ssize_t receive_message(Connection& connection, int fd, msghdr& message, int flags) {
-  if ((flags & kNotOfTheStream) != 0) return libc().recvmsg(fd, &message, flags);
-  const ssize_t got = stream_receive(connection, fd, message.msg_iov, message.msg_iovlen, flags);
-  if (got < 0) return got;
-  if (message.msg_name != nullptr) message.msg_namelen = 0;
-  message.msg_controllen = 0;
-  message.msg_flags = 0;
-  return got;
-}
-
 // recv() of no bytes waits for some, unlike read().
 ssize_t receive_nothing(Connection& connection, int fd, int flags) {
   char byte;
   const ssize_t there = receive_one(connection, fd, &byte, 1, (flags & (MSG_DONTWAIT | kNotOfTheStream)) | MSG_PEEK);
   return there < 0 ? -1 : 0;
+}
+
+ssize_t receive_message(Connection& connection, int fd, msghdr& message, int flags) {
+  if ((flags & kNotOfTheStream) != 0) return libc().recvmsg(fd, &message, flags);
+  const bool nothing = Pieces(message.msg_iov, message.msg_iovlen).done();
+  const ssize_t got = nothing ? receive_nothing(connection, fd, flags)
+                              : stream_receive(connection, fd, message.msg_iov, message.msg_iovlen, flags);
+  if (got < 0) return got;
+  if (message.msg_name != nullptr) message.msg_namelen = 0;
+  message.msg_controllen = 0;
+  message.msg_flags = 0;
+  return got;
 }
 
 bool is_pipe(int fd) {
@@ -300,6 +302,8 @@ VIADUCT_EXPORT ssize_t writev(int fd, const iovec* pieces, int count) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().writev(fd, pieces, count); };
   if (connection == nullptr || bad_count(count)) return call();
+  if (Pieces(pieces, static_cast<std::size_t>(count)).done())
+    return call();  // nothing, whatever the connection's state
   return sending(*connection, fd, call,
                  [&] { return stream_send(*connection, fd, pieces, static_cast<std::size_t>(count), 0); });
 }

@@ -1,4 +1,5 @@
 #include <sched.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -42,7 +43,8 @@ class Reading {
         flags_(flags),
         will_sleep_(will_sleep) {}
 
-  Got attempt() {
+  // `going_on`: behind bytes that this call has received already.
+  Got attempt(bool going_on) {
     for (;;) {
       Got got;
       switch (state_.stage.load(std::memory_order_relaxed)) {
@@ -64,7 +66,7 @@ class Reading {
         case kDiscard:
           break;
         default:
-          return from_kernel(pieces_.size());
+          return going_on && at_urgent_mark() ? Got::nothing : from_kernel(SIZE_MAX);
       }
       const std::uint32_t stage = follow_path(connection_, fd_);
       if (stage == kDiscard || stage == kReadTcp) return Got::nothing;
@@ -76,26 +78,47 @@ class Reading {
  private:
   // The answer of the kernel's socket, which never waits here.
   Got from_kernel(std::size_t most) {
-    if (const std::uint32_t kept = state_.pushed_back.load(); kept != 0) return take_pushed_back(kept);
-    const ssize_t got = kernel::libc().recv(fd_, pieces_.data(), std::min(most, pieces_.size()), flags_ | MSG_DONTWAIT);
-    if (got > 0) {
-      bytes_ = static_cast<std::size_t>(got);
-      pieces_.advance(bytes_);
-      return Got::bytes;
-    }
-    if (got == 0) return Got::end;
-    return errno == EAGAIN ? Got::nothing : Got::fault;
+    if (const std::uint32_t kept = state_.pushed_back.load(); kept != 0) return take_pushed_back(kept, most);
+    const ssize_t got = kernel_receive(most);
+    if (got > 0) return Got::bytes;
+    if (got < 0 && errno == EAGAIN) return Got::nothing;
+    if (const int told = connection_.pending_error.exchange(0); told != 0) return errno = told, Got::fault;
+    return got == 0 ? Got::end : Got::fault;
   }
 
-  Got take_pushed_back(std::uint32_t kept) {
+  // Which a call does not read across.
+  bool at_urgent_mark() const {
+    int at_mark = 0;
+    return kernel::libc().ioctl(fd_, SIOCATMARK, &at_mark) == 0 && at_mark != 0;
+  }
+
+  // As much as there is, into all pieces: who gets less takes the socket for empty.
+  ssize_t kernel_receive(std::size_t most) {
+    constexpr std::size_t kMostPieces = 64;
+    iovec buffers[kMostPieces];
+    msghdr message{};
+    message.msg_iov = buffers;
+    for (Pieces rest = pieces_; most != 0 && !rest.done() && message.msg_iovlen < kMostPieces;) {
+      const std::size_t part = std::min(most, rest.size());
+      buffers[message.msg_iovlen++] = {rest.data(), part};
+      rest.advance(part);
+      most -= part;
+    }
+    const ssize_t got = kernel::libc().recvmsg(fd_, &message, flags_ | MSG_DONTWAIT);
+    for (std::size_t left = got > 0 ? static_cast<std::size_t>(got) : 0; left != 0;) {
+      const std::size_t part = std::min(left, pieces_.size());
+      pieces_.advance(part);
+      bytes_ += part;
+      left -= part;
+    }
+    return got;
+  }
+
+  Got take_pushed_back(std::uint32_t kept, std::size_t most) {
     if ((flags_ & MSG_TRUNC) == 0) *pieces_.data() = static_cast<std::byte>(kept);
     pieces_.advance(bytes_ = 1);
-    if ((flags_ & MSG_PEEK) == 0) {
-      state_.pushed_back.store(0);
-    } else if (!pieces_.done()) {
-      const ssize_t more = kernel::libc().recv(fd_, pieces_.data(), pieces_.size(), flags_ | MSG_DONTWAIT);
-      if (more > 0) pieces_.advance(static_cast<std::size_t>(more)), bytes_ += static_cast<std::size_t>(more);
-    }
+    if ((flags_ & MSG_PEEK) == 0) state_.pushed_back.store(0);
+    if (most > 1 && !pieces_.done()) (void)kernel_receive(most - 1);
     return Got::bytes;
   }
 
@@ -237,6 +260,7 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
   {
     StreamLock lock(state.lock, connection.alone());
     if (state.stage.load(std::memory_order_relaxed) != kReadRing ||
+        in.path.mode.load(std::memory_order_relaxed) != kRing ||
         in.path.rung.load(std::memory_order_relaxed) != state.drained.load(std::memory_order_relaxed))
       return 0;
     const std::uint64_t head = state.head.load(std::memory_order_relaxed);
@@ -297,16 +321,22 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
     Got got;
     const ReceiveState& state = connection.incoming().receiving;
     const std::uint64_t head = state.head.load(std::memory_order_relaxed);
+    bool may_go_on = false;  // elsewhere: who gets less than it asked for takes the socket for empty
     {
       const StreamLock lock(connection.incoming().receiving.lock, connection.alone());
+      const std::uint32_t stage = state.stage.load(std::memory_order_relaxed);
       Reading reading(connection, fd, pieces, kernel_flags, may_wait);
-      got = reading.attempt();
+      got = reading.attempt(total != 0);
       total += reading.bytes();
+      const std::uint32_t mode = connection.incoming().path.mode.load(std::memory_order_relaxed);
+      may_go_on = stage == kReadRing ? mode == kBack : stage != kReadBack && mode != kTcp;
     }
     if (connection.bell_shared.load(std::memory_order_relaxed)) [[unlikely]]
       sets_note_read(connection);
     if (got == Got::end) return static_cast<ssize_t>(total);
+    if (got == Got::fault && total != 0) connection.pending_error.store(errno);  // told the next time
     if (got == Got::fault) return total != 0 ? static_cast<ssize_t>(total) : -1;
+    if (got == Got::bytes && may_go_on && !pieces.done() && (flags & MSG_PEEK) == 0) continue;
     if (got == Got::bytes && (total >= least || (flags & MSG_PEEK) != 0)) {
       note_reader(connection);
       if (!waited) connection.tiny_stream.found(total, state.head.load(std::memory_order_relaxed) - head);
