@@ -54,6 +54,7 @@ ssize_t sending(Connection& connection, int fd, Call&& call, Ring&& ring, std::s
     connection.raw_senders.fetch_sub(1);
     return ring();
   }
+  note_tcp_use();
   const ssize_t sent = call();
   connection.raw_senders.fetch_sub(1);
   return sent;

@@ -114,6 +114,7 @@ VIADUCT_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
   Connection* const connection = find_connection(fd);
   const bool again = connection != nullptr && connection->attached() && address != nullptr &&
                      length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC;
+  if (connection != nullptr) note_tcp_use();
   if (!again) return libc().connect(fd, address, length);
   const bool nonblocking = is_nonblocking(*connection, fd);
   let_go(fd, fd);
@@ -124,10 +125,14 @@ VIADUCT_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
 
 VIADUCT_EXPORT int shutdown(int fd, int how) {
   Connection* const connection = find_connection(fd);
+  if (connection != nullptr) note_tcp_use();
   if (connection == nullptr || !connection->attached() || how < SHUT_RD || how > SHUT_RDWR)
     return libc().shutdown(fd, how);
   End& own = connection->own();
-  if (how != SHUT_WR) connection->reads_no_more.store(true);
+  if (how != SHUT_WR) {
+    connection->reads_no_more.store(true);
+    connection->look_at_kernel.store(true);
+  }
   const StreamLock lock(
       connection->outgoing().sending.lock);  // what is being sent is in the ring before the end is seen
   if (how != SHUT_RD) own.finished.store(1);

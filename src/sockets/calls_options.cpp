@@ -57,7 +57,12 @@ int unread(Connection& connection, int fd, int on_tcp) {
   const StreamLock lock(connection.incoming().receiving.lock);
   const std::uint32_t stage = follow_path(connection, fd);
   if (stage == kReadTcp || stage == kReadBack) return on_tcp + (state.pushed_back.load() != 0 ? 1 : 0);
-  const auto rest = stage == kReadRest ? static_cast<std::size_t>(state.tcp_left.load()) : 0;
+  auto rest = stage == kReadRest ? static_cast<std::size_t>(state.tcp_left.load()) : 0;
+  // What is on TCP behind the ring counts too: who has read that many does not look again.
+  const Path& path = connection.incoming().path;
+  const std::uint32_t bells = path.rung.load() - state.drained.load();
+  if (stage != kReadRest && path.mode.load() == kBack && on_tcp >= 0 && static_cast<std::uint32_t>(on_tcp) > bells)
+    rest = static_cast<std::uint32_t>(on_tcp) - bells;
   return static_cast<int>(
       std::min<std::size_t>(rest + Receiver(connection.memory, connection.in()).bytes_ready(), INT32_MAX));
 }

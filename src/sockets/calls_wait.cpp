@@ -1,9 +1,9 @@
 // poll, select and epoll.
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/select.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -48,14 +48,27 @@ void clear(fd_set* set, int count) {
   if (set != nullptr) std::memset(set, 0, static_cast<std::size_t>(count + 63) / 64 * 8);
 }
 
+// The descriptors in any of the sets.
+template <class Use>
+void each_member(int count, const fd_set* read, const fd_set* write, const fd_set* except, Use&& use) {
+  const auto word = [](const fd_set* set, int which) {
+    return set != nullptr ? reinterpret_cast<const unsigned long*>(set)[which] : 0;
+  };
+  for (int first = 0; first < count; first += 64) {
+    unsigned long bits = word(read, first / 64) | word(write, first / 64) | word(except, first / 64);
+    if (count - first < 64) bits &= (1UL << (count - first)) - 1;
+    for (; bits != 0; bits &= bits - 1) use(first + std::countr_zero(bits));
+  }
+}
+
 // Connections that are, or may become, accelerated while they are waited for.
 bool select_sees_accelerated(int count, const fd_set* read, const fd_set* write, const fd_set* except) {
-  for (int fd = 0; fd < count; ++fd) {
+  bool seen = false;
+  each_member(count, read, write, except, [&seen](int fd) {
     const Connection* const connection = find_connection(fd);
-    if ((connection == nullptr || connection->life.load() == Life::plain) && !is_epoll_set(fd)) continue;
-    if (in_set(read, fd) || in_set(write, fd) || in_set(except, fd)) return true;
-  }
-  return false;
+    seen |= (connection != nullptr && connection->life.load() != Life::plain) || is_epoll_set(fd);
+  });
+  return seen;
 }
 
 int poll_any(pollfd* entries, nfds_t count, Deadline deadline, const sigset_t* mask) {
@@ -70,22 +83,21 @@ int poll_any(pollfd* entries, nfds_t count, Deadline deadline, const sigset_t* m
 }
 
 int select_by_poll(int count, fd_set* read, fd_set* write, fd_set* except, Deadline deadline, const sigset_t* mask) {
-  const std::size_t bytes = static_cast<std::size_t>(std::max(count, 1)) * sizeof(pollfd);
-  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return errno = ENOMEM, -1;
-  auto* const entries = static_cast<pollfd*>(memory);
+  nfds_t members = 0;
+  each_member(count, read, write, except, [&](int) { ++members; });
+  PollEntries buffer(members);
+  pollfd* const entries = buffer.get();
+  if (entries == nullptr) return errno = ENOMEM, -1;
   nfds_t used = 0;
-  for (int fd = 0; fd < count; ++fd) {
+  each_member(count, read, write, except, [&](int fd) {
     const short events = static_cast<short>((in_set(read, fd) ? POLLIN : 0) | (in_set(write, fd) ? POLLOUT : 0) |
                                             (in_set(except, fd) ? POLLPRI : 0));
-    if (events != 0) entries[used++] = {fd, events, 0};
-  }
+    if (used < members) entries[used++] = {fd, events, 0};
+  });
   int result = poll_any(entries, used, deadline, mask);
   const int kept = errno;
-  if (std::any_of(entries, entries + used, [](const pollfd& entry) { return (entry.revents & POLLNVAL) != 0; })) {
-    ::munmap(memory, bytes);
+  if (std::any_of(entries, entries + used, [](const pollfd& entry) { return (entry.revents & POLLNVAL) != 0; }))
     return errno = EBADF, -1;
-  }
   if (result >= 0) {
     fd_set* const sets[3] = {read, write, except};
     constexpr short kAsked[3] = {POLLIN, POLLOUT, POLLPRI};
@@ -97,7 +109,6 @@ int select_by_poll(int count, fd_set* read, fd_set* write, fd_set* except, Deadl
         if ((entries[i].events & kAsked[kind]) != 0 && (entries[i].revents & kMeans[kind]) != 0)
           put_in(sets[kind], entries[i].fd), ++result;
   }
-  ::munmap(memory, bytes);
   errno = kept;
   return result;
 }

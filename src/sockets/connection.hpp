@@ -89,13 +89,15 @@ struct Connection {
   std::atomic<bool> bell_shared{false};         // doorbells were taken that others slept on
   std::atomic<std::uint32_t> sent_in_a_row{0};  // small messages since the last receive
   std::atomic<const std::byte*> next_bulk{nullptr};  // where the next large one goes, most likely
-  std::atomic<const std::byte*> next_line{nullptr};  // where the next of them goes, most likely
+  std::atomic<const std::byte*> next_line{nullptr};  // where a small one goes, should another connection be used first
   std::atomic<Connection*> follower{nullptr};        // the one that was sent on after this one, the last time
   std::atomic<std::uint64_t> last_kernel_look{0};
   Spinner receive_spinner{settings().spin_ns};
   Spinner send_spinner{settings().spin_ns};
   std::atomic<std::uint64_t> full_since_ns{0};  // the sender has waited for room, and nobody has read a slot: head
   std::atomic<std::uint64_t> full_head{0};
+  std::atomic<std::uint32_t> sent_mark{0};      // SentMark of what was sent last
+  std::atomic<std::uint64_t> tcp_used_then{0};  // and when TCP had been used by then
   std::uint32_t sends_since_clock = 0;
   std::uint64_t last_look_tick = 0;  // of the coarse clock, when the kernel was last asked whether the peer lives
   std::atomic<std::uint32_t> vain_asks{0};  // the peer says that it has gone, the kernel does not

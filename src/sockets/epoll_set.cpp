@@ -270,8 +270,6 @@ int add_member(EpollSet& set, int epoll, int fd, Connection& connection, epoll_e
   if (connection.attached()) {
     set.activate(*item);
     end_sleep(set, *item);
-  } else {
-    set.note_tcp();
   }
   return 0;
 }

@@ -43,7 +43,13 @@ struct EpollItem {
   std::uint32_t idle_sleeps = 0;
   bool orphan = false;  // its number was closed, a duplicate (`fd`) keeps it in the kernel's set: no change reaches it
   int place = 0;        // among the events of that round
-  std::uint32_t round = 0;  // of waiting in which its ring was reported
+  std::uint32_t round = 0;        // of waiting in which it was reported
+  std::uint64_t told = 0;         // the moment of that, where order matters
+  std::uint32_t heard_in = 0;     // the round in which its ring was found to have something
+  std::uint32_t heard_bits = 0;   // what
+  std::uint64_t heard_since = 0;  // the moment at which it was sent, or at which it was told and left
+  bool heard_news = false;
+  bool heard_after_tcp = false;  // its sender had used TCP before, and the kernel was not asked since
   EpollItem* next_free = nullptr;
 };
 

@@ -25,7 +25,6 @@ class EpollSet {
  public:
   static constexpr int kUsualActive = 128;  // more only where all of them have something
   static constexpr int kMostNested = 256;
-  static constexpr int kTcpLooks = 64;
 
   void start() {
     epoch.fetch_add(1);
@@ -39,12 +38,8 @@ class EpollSet {
     last_told_ns = 0;
     waits_since_kernel = 0;
     kernel_is_due = false;
-    kernel_was_first = false;
-    tcp_looks = 0;
+    kernel_asked = 0;
   }
-
-  // A member has something over TCP, or is about to.
-  void note_tcp() { tcp_looks = kTcpLooks; }
 
   void activate(EpollItem& item) {
     members_seen.store(true, std::memory_order_relaxed);
@@ -152,6 +147,8 @@ class EpollSet {
   // Looked at without the lock too: the count is read first, the array has at least as many. Former ones stay mapped.
   EpollItem* first_active[kUsualActive];
   std::atomic<EpollItem**> active{first_active};
+  EpollItem* first_heard[kUsualActive];
+  EpollItem** heard = first_heard;  // those that have something, for one wait: as many as there may be active ones
   std::atomic<int> active_count{0};
   int capacity = kUsualActive;
   unsigned turn = 0;
@@ -172,21 +169,21 @@ class EpollSet {
   std::uint64_t last_kernel_ns = 0;
   std::uint64_t last_told_ns = 0;  // of all changes
   int waits_since_kernel = 0;
-  bool kernel_is_due = false;  // rings had as much as the program takes at once
-  bool kernel_was_first = false;
-  int tcp_looks = 0;  // waits for which the kernel comes first
+  bool kernel_is_due = false;      // rings had as much as the program takes at once
+  std::uint64_t kernel_asked = 0;  // the moment of that
   Spinner spinner{settings().spin_ns};
   EpollSet* next_free = nullptr;
 
  private:
   bool grow() {
     const std::size_t size = static_cast<std::size_t>(capacity) * 2 * sizeof(EpollItem*);
-    void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const memory = ::mmap(nullptr, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return false;
     auto** const larger = static_cast<EpollItem**>(memory);
     std::copy_n(active.load(), capacity, larger);
     active.store(larger, std::memory_order_release);
     capacity *= 2;
+    heard = larger + capacity;
     return true;
   }
 };

@@ -17,6 +17,7 @@ constexpr std::uint64_t kKernelTurnNs = 20'000;  // the kernel's descriptors are
 constexpr std::uint64_t kTellNs = 1'000'000;     // nor are the program's changes kept from it longer, sleep or not
 constexpr int kWaitsPerTurn = 16;                // waits between looks at the clock, while rings have something
 constexpr int kLookAhead = 6;                    // members whose lines are asked for ahead
+constexpr int kLeastHeard = 64;                  // looked for, however few the program takes
 constexpr int kDeepest = 5;                      // sets in sets, as the kernel has it
 constexpr std::uint32_t kIdleSleeps = 8;         // then an active member is armed
 
@@ -63,16 +64,19 @@ class Waiting {
       if (found != 0) return found;
     }
     for (bool first = true;; first = false) {
-      int found = kernel_first();
-      if (found != 0) return found;
-      found = from_rings();
+      int found = from_rings();
+      if (tcp_is_older_) [[unlikely]] {
+        if (found == most_) return found;
+        const int all = glance_at_kernel(found, now_ns());
+        if (all > 0) return all;
+        found = from_rings(true);
+      }
       // The clock costs as much as a look: asked now and then, unless there is time to lose.
-      if (found != 0 && ++set_.waits_since_kernel < kWaitsPerTurn) return found;
+      if (found != 0 && news_ && ++set_.waits_since_kernel < kWaitsPerTurn) return found;
       const std::uint64_t now = now_ns();
       const bool kernel_turn = now - set_.last_kernel_ns > kKernelTurnNs && now > set_.last_kernel_ns;
       if (found == most_) set_.kernel_is_due = kernel_turn;  // no place for its events: it is the first next time
       if (found != 0) return found < most_ && kernel_turn ? std::max(glance_at_kernel(found, now), found) : found;
-      set_.kernel_was_first = false;  // rings have had their turn
       if (first && deadline.expired(now)) return from_kernel(0, 0);
       if (set_.active_count != 0) {
         if (kernel_turn && (found = glance_at_kernel(0, now)) != 0) return found;
@@ -112,12 +116,21 @@ class Waiting {
     return bits;
   }
 
-  static std::uint32_t kernel_says_of_end(const EpollItem& item) {
-    pollfd entry{item.fd, POLLRDHUP, 0};
+  // What it has to add: how the stream ended, and of a half that is on TCP.
+  static std::uint32_t kernel_adds(const EpollItem& item) {
+    const std::uint32_t events = on_edge(item) ? 0 : item.events;
+    const bool in_on_tcp = (events & EPOLLIN) != 0 && !receives_on_ring(*item.connection);
+    const bool out_on_tcp = (events & EPOLLOUT) != 0 && !sends_on_ring(*item.connection);
+    const bool over =
+        item.connection->peer_says_end() || item.connection->reads_no_more.load(std::memory_order_relaxed);
+    if (!over && !in_on_tcp && !out_on_tcp) [[likely]]
+      return 0;
+    pollfd entry{item.fd, static_cast<short>(POLLRDHUP | (in_on_tcp ? POLLIN : 0) | (out_on_tcp ? POLLOUT : 0)), 0};
     kernel::libc().poll(&entry, 1, 0);
     if ((entry.revents & POLLRDHUP) != 0) entry.revents |= POLLIN;
-    return static_cast<std::uint32_t>(entry.revents) & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR) &
-           (item.events | EPOLLERR | EPOLLHUP);
+    if ((entry.revents & POLLIN) != 0 && in_on_tcp && !readable_after_all(*item.connection, item.fd, true))
+      entry.revents &= static_cast<short>(~POLLIN);
+    return static_cast<std::uint32_t>(entry.revents) & (item.events | EPOLLERR | EPOLLHUP);
   }
 
   static bool new_data_peek(EpollItem& item) {
@@ -135,25 +148,17 @@ class Waiting {
     return false;
   }
 
-  int from_rings() {
+  int from_rings(bool kernel_was_asked = false) {
     const BriefLock::Hold hold(set_.lock);
-    int found = 0;
-    ++set_.turn;
-    const int count = set_.active_count;
-    EpollItem** const members = set_.active;
-    int next = count != 0 ? static_cast<int>(set_.turn % static_cast<unsigned>(count)) : 0;
-    for (int i = 0; i < count && found < most_; ++i) {
-      EpollItem& item = *members[next];
-      if (++next == count) next = 0;
-      const int ahead = next + kLookAhead;
-      members[ahead < count ? ahead : ahead % count]->still.prefetch();
-      std::uint32_t bits = ring_says(item);
-      if (bits == 0) continue;
-      if (item.connection->peer_says_end()) bits |= kernel_says_of_end(item);
-      if (on_edge(item)) new_data(item);
-      item.place = found;
-      report(item, bits, events_[found++]);
-    }
+    const int heard = listen(set_.kernel_asked);
+    tcp_is_older_ = !kernel_was_asked && heard != 0 && newer_than_tcp(heard) != heard;
+    const int told = std::min(tcp_is_older_ ? newer_than_tcp(heard) : heard, most_);
+    for (int i = 0; i < told; ++i) tell(*set_.heard[i], i);
+    news_ = told == 0 || set_.heard[told - 1]->heard_news;
+    return tcp_is_older_ ? told : from_nested(told);
+  }
+
+  int from_nested(int found) {
     for (int i = 0; i < set_.nested_count && found < most_; ++i) {
       EpollSet::Nested& entry = set_.nested[i];
       EpollSet* const inner = nested_with_news(set_, entry);
@@ -166,26 +171,86 @@ class Waiting {
     return found;
   }
 
+  // Those whose rings have something go to set_.heard, in the order in which it was sent: as the kernel, which puts a
+  // member behind the others when something comes, and when it was told. Returns how many. `tcp_known`: what was on TCP
+  // until then has been told.
+  int listen(std::uint64_t tcp_known) {
+    ++set_.turn;
+    tcp_known_ = tcp_known;
+    const int count = set_.active_count;
+    const std::uint64_t start = listened_ = count > 1 ? moment_now() : 0;
+    int heard = look_at_all(0, 0);
+    if (heard == 0 || count == 1) return heard;
+    EpollItem** const first = set_.heard;
+    // What was sent while we looked may have followed something that we looked for too early: the next time, or again.
+    EpollItem** const late =
+        std::partition(first, first + heard, [start](const EpollItem* item) { return item->heard_since <= start; });
+    if (late != first)
+      heard = static_cast<int>(late - first);
+    else
+      heard = look_at_all(heard, (*std::max_element(first, late, earlier))->heard_since);
+    std::sort(first, first + heard, earlier);
+    return heard;
+  }
+  static bool earlier(const EpollItem* one, const EpollItem* other) { return one->heard_since < other->heard_since; }
+
+  // Behind the first `heard`, which have been looked at; of the others only what is not newer than `latest`, if any.
+  int look_at_all(int heard, std::uint64_t latest) {
+    const int count = set_.active_count;
+    const int enough = std::max(most_, kLeastHeard);
+    EpollItem** const members = set_.active;
+    int next = count != 0 ? static_cast<int>(set_.turn % static_cast<unsigned>(count)) : 0;
+    for (int i = 0; i < count && heard < enough; ++i) {
+      EpollItem& item = *members[next];
+      if (++next == count) next = 0;
+      const int ahead = next + kLookAhead;
+      members[ahead < count ? ahead : ahead % count]->still.prefetch();
+      if (latest != 0 && item.heard_in == set_.turn) continue;
+      const std::uint32_t bits = ring_says(item);
+      if (bits == 0) continue;
+      note_when(item, bits);
+      if (latest != 0 && item.heard_since > latest) continue;
+      item.heard_bits = bits;
+      item.heard_in = set_.turn;
+      set_.heard[heard++] = &item;
+    }
+    return heard;
+  }
+
+  void note_when(EpollItem& item, std::uint32_t bits) const {
+    const Connection& connection = *item.connection;
+    const bool sent = (bits & EPOLLIN) != 0 && receives_on_ring(connection);
+    const SentMark mark = sent ? Receiver(connection.memory, connection.in()).first_sent() : SentMark();
+    const std::uint64_t moment = sent ? mark.moment(listened_) : 0;
+    item.heard_news = moment >= item.told;
+    item.heard_since = std::max(moment, item.told);
+    item.heard_after_tcp =
+        mark.after_tcp() && connection.incoming().tally.tcp_used.load(std::memory_order_relaxed) > tcp_known_;
+  }
+
+  // How many of those heard come before the first that its sender sent after using TCP: the kernel may have older.
+  int newer_than_tcp(int heard) const {
+    int count = 0;
+    while (count < heard && !set_.heard[count]->heard_after_tcp) ++count;
+    return count;
+  }
+
+  void tell(EpollItem& item, int place) {
+    const std::uint32_t bits = item.heard_bits | kernel_adds(item);
+    if (on_edge(item)) new_data(item);
+    item.told = listened_;
+    item.round = set_.turn;
+    item.place = place;
+    report(item, bits, events_[place]);
+  }
+
   void report(EpollItem& item, std::uint32_t bits, epoll_event& event) {
     event.events = bits;
     event.data.u64 = item.data;
-    item.round = set_.turn;
     item.idle_sleeps = 0;
     if ((bits & EPOLLOUT) != 0) item.room_told = true;
     if ((item.events & EPOLLONESHOT) != 0) item.fired = true;
     if (set_.sleeping.load(std::memory_order_relaxed) != 0) item.connection->incoming().data.armed.store(1);
-  }
-
-  // What comes over TCP was on its way for longer than what comes by a ring: who sends on both kinds of connections is
-  // heard in that order, while there is something on TCP now and then. Rings have their turn too.
-  int kernel_first() {
-    if (set_.tcp_looks == 0) [[likely]]
-      return 0;
-    --set_.tcp_looks;
-    if (std::exchange(set_.kernel_was_first, false) || set_.active_count == 0) return 0;
-    const int found = glance_at_kernel(0, now_ns());
-    set_.kernel_was_first = found > 0;
-    return std::max(found, 0);
   }
 
   // The same, but what the program changed a moment ago it may learn later.
@@ -204,10 +269,28 @@ class Waiting {
   int ask_kernel(int already, int timeout_ms) {
     set_.waits_since_kernel = 0;
     set_.kernel_is_due = false;
+    const std::uint64_t asked_before = set_.kernel_asked;
+    const std::uint64_t now = moment_now();
+    tcp_heard_ = false;
     const int got = kernel::libc().epoll_pwait(epoll_, events_ + already, most_ - already, timeout_ms, mask_);
     set_.last_kernel_ns = now_ns();
+    if (got < most_ - already) set_.kernel_asked = now;  // it has no more
     if (got < 0) return already != 0 ? already : -1;
-    return translate(already, got);
+    const int all = translate(already, got);
+    return tcp_heard_ && already == 0 && all < most_ ? rings_before(all, asked_before) : all;
+  }
+
+  // Behind something that came over TCP: what its sender had put into rings before that goes before the first `found`.
+  int rings_before(int found, std::uint64_t asked_before) {
+    const BriefLock::Hold hold(set_.lock);
+    const std::uint32_t told = set_.turn;
+    EpollItem** const first = set_.heard;
+    const int older = newer_than_tcp(listen(asked_before));
+    EpollItem** const end = std::remove_if(first, first + older, [=](const EpollItem* i) { return i->round == told; });
+    const int added = std::min(static_cast<int>(end - first), most_ - found);
+    std::copy_backward(events_, events_ + found, events_ + found + added);
+    for (int i = 0; i < added; ++i) tell(*first[i], i);
+    return found + added;
   }
 
   // A set in this one, and the rings of its members have spoken for it already.
@@ -230,6 +313,8 @@ class Waiting {
           events_[item->place].events |= event.events;
           continue;
         }
+        item->round = set_.turn;
+        item->place = kept;
       } else if (already != 0 && told_as_nested(already, event)) {
         continue;
       }
@@ -247,16 +332,17 @@ class Waiting {
       item.kernel_events = 0;  // spent, and told by the ring meanwhile
     if (item.deleted || item.fired) return false;
     if (!connection.attached()) {
-      set_.note_tcp();
+      tcp_heard_ = true;
       if ((item.events & EPOLLONESHOT) != 0) item.fired = true, item.kernel_events = 0;
       return true;
     }
     serve_requests(connection, item.fd);
-    if (!receives_on_ring(connection)) set_.note_tcp();
+    if (!receives_on_ring(connection)) tcp_heard_ = true;
     if (slept_since_ != 0)
       took_ = std::min(took_, time_had_nobody_slept(connection, slept_since_, set_.last_kernel_ns));
     std::uint32_t bits = event.events;
     const std::uint32_t over = bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+    if (over != 0) tcp_heard_ = true;
     const std::uint32_t in = bits & (EPOLLIN | EPOLLRDNORM);
     if (over != 0 || in != 0) connection.look_at_kernel.store(true, std::memory_order_relaxed);
     if (slept_since_ != 0 && alone_) connection.named.store(false);  // that sleep is over
@@ -364,7 +450,12 @@ class Waiting {
   epoll_event* events_;
   int most_;
   const sigset_t* mask_;
-  bool alone_ = false;  // nobody slept on the set before us
+  std::uint64_t tcp_known_ = 0;
+  bool news_ = true;            // the rings have something that was not told and left
+  std::uint64_t listened_ = 0;  // the moment of the last look at all rings
+  bool tcp_is_older_ = false;   // something in a ring was sent after its sender had used TCP: the kernel is to be asked
+  bool tcp_heard_ = false;      // and has told of TCP
+  bool alone_ = false;          // nobody slept on the set before us
   std::uint64_t slept_since_ = 0;
   std::uint64_t took_ = UINT64_MAX;  // the shortest wait that a doorbell ended, had nobody slept
 };

@@ -53,9 +53,14 @@ Family* make_family(pid_t first) {
   return nullptr;
 }
 
-void join_family(Family& family, pid_t pid) {
+bool is_member(const Family& family, pid_t pid) {
   for (const auto& member : family.members)
-    if (member.load() == pid) return;
+    if (member.load() == pid) return true;
+  return false;
+}
+
+void join_family(Family& family, pid_t pid) {
+  if (is_member(family, pid)) return;
   for (auto& member : family.members) {
     std::int32_t nobody = 0;
     if (member.compare_exchange_strong(nobody, pid)) return;

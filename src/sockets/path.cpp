@@ -64,6 +64,9 @@ bool ring_once(Connection& connection, int fd) {
   path.rung_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
   connection.rang.store(true, std::memory_order_relaxed);
   path.rung.fetch_add(1);
+  const bool nothing_else = connection.tcp_used_then.load(std::memory_order_relaxed) == tcp_used.load();
+  note_tcp_use();  // which other connections come after
+  if (nothing_else) connection.tcp_used_then.store(tcp_used.load(), std::memory_order_relaxed);
   // A full buffer means that there is something to read already.
   const bool rung = kernel::libc().send(fd, &kDoorbell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
   if (!rung) {
@@ -149,7 +152,9 @@ bool wait_until_free(const std::atomic<std::uint32_t>& lock) {
 // It does not look at the connection, for whatever reason: with a descriptor of its socket we can do what it would.
 // False: it is in the middle of a send, behind which it will look.
 bool serve_in_place_of_peer(Connection& connection, int fd) {
-  const Fd theirs = borrow_peer_socket(connection.peer().pid.load(), fd);
+  Fd theirs = borrow_peer_socket(connection.peer().pid.load(), fd);
+  for (const auto& holder : connection.peer().holders.members)  // who attached last may have left it to another
+    if (!theirs) theirs = borrow_peer_socket(holder.load(), fd);
   if (!theirs) return true;
   Direction& in = connection.incoming();
   if (!wait_until_free(in.sending.lock)) return false;

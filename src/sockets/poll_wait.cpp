@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "base/spinner.hpp"
 #include "sockets/epoll_set_state.hpp"
@@ -20,7 +19,6 @@ namespace viaduct::sockets {
 namespace {
 
 constexpr std::uint64_t kKernelTurnNs = 20'000;
-constexpr nfds_t kOnStack = 64;
 constexpr short kIn = POLLIN | POLLRDNORM;
 constexpr short kOut = POLLOUT | POLLWRNORM;
 constexpr short kOver = POLLERR | POLLHUP | POLLNVAL | POLLRDHUP;
@@ -34,31 +32,8 @@ Connection* accelerated(int fd) {
   return connection != nullptr && connection->attached() ? connection : nullptr;
 }
 
-// The kernel gets a copy of the entries, with what makes sense to ask it.
-class Copy {
- public:
-  Copy(const pollfd* entries, nfds_t count) : size_(count * sizeof(pollfd)) {
-    if (count <= kOnStack)
-      entries_ = small_;
-    else if (void* memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-             memory != MAP_FAILED)
-      entries_ = static_cast<pollfd*>(memory);
-    if (entries_ != nullptr) std::memcpy(entries_, entries, size_);
-  }
-  ~Copy() {
-    if (entries_ != nullptr && entries_ != small_) ::munmap(entries_, size_);
-  }
-  Copy(const Copy&) = delete;
-  Copy& operator=(const Copy&) = delete;
-  pollfd* get() { return entries_; }
-
- private:
-  pollfd small_[kOnStack];
-  pollfd* entries_ = nullptr;
-  std::size_t size_;
-};
-
 thread_local std::uint64_t last_kernel_ns [[gnu::tls_model("initial-exec")]] = 0;
+thread_local std::uint64_t kernel_asked [[gnu::tls_model("initial-exec")]] = 0;  // the moment of that
 
 class Polling {
  public:
@@ -70,7 +45,8 @@ class Polling {
     for (;;) {
       const int found = from_rings();
       const std::uint64_t now = now_ns();
-      if (found != 0 && !ending_ && (count_ == 1 || now - last_kernel_ns < kKernelTurnNs)) return found;
+      if (found != 0 && !ending_ && !tcp_is_older_ && (count_ == 1 || now - last_kernel_ns < kKernelTurnNs))
+        return found;
       if (found != 0) return ask_kernel(Deadline::at_ns(0));
       if (deadline.expired(now)) return ask_kernel(deadline);
       if (only_rings_ || now - last_kernel_ns >= kKernelTurnNs) {
@@ -98,17 +74,22 @@ class Polling {
   int from_rings() {
     int found = 0;
     only_rings_ = true;
-    ending_ = false;
+    ending_ = tcp_is_older_ = false;
     for (nfds_t i = 0; i < count_; ++i) {
       pollfd& entry = entries_[i];
       entry.revents = 0;
       if (entry.fd < 0) continue;
       if (Connection* const connection = accelerated(entry.fd)) {
         entry.revents = ring_says(entry, *connection);
-        // How it ended, and urgent bytes, which come behind the ring, are for the kernel to say.
-        ending_ |=
-            connection->peer_says_end() || ((entry.events & POLLPRI) != 0 &&
-                                            connection->incoming().path.mode.load(std::memory_order_relaxed) == kBack);
+        tcp_is_older_ |= (entry.revents & kIn) != 0 && count_ != 1 && sent_after_tcp(*connection);
+        // How it ended, urgent bytes, which come behind the ring, and a half on TCP are for the kernel to say.
+        const bool half_on_tcp = ((entry.events & kOut) != 0 && !sends_on_ring(*connection)) ||
+                                 ((entry.events & kIn) != 0 && !receives_on_ring(*connection));
+        only_rings_ &= !half_on_tcp;
+        ending_ |= half_on_tcp || connection->peer_says_end() ||
+                   connection->reads_no_more.load(std::memory_order_relaxed) ||
+                   ((entry.events & POLLPRI) != 0 &&
+                    connection->incoming().path.mode.load(std::memory_order_relaxed) == kBack);
       } else if (EpollSet* const set = find_set(entry.fd)) {
         only_rings_ = false;
         if ((entry.events & kIn) != 0 && set_ready(*set)) entry.revents = static_cast<short>(entry.events & kIn);
@@ -118,6 +99,12 @@ class Polling {
       if (entry.revents != 0) ++found;
     }
     return found;
+  }
+
+  // Its sender had used TCP before: the kernel would tell of that too.
+  static bool sent_after_tcp(const Connection& connection) {
+    return Receiver(connection.memory, connection.in()).first_sent().after_tcp() &&
+           connection.incoming().tally.tcp_used.load(std::memory_order_relaxed) > kernel_asked;
   }
 
   bool spin(Spinner& spinner, Deadline deadline) {
@@ -175,6 +162,7 @@ class Polling {
     prepare();
     const RawPolling raw(entries_, count_);  // those that are not accelerated yet stay so meanwhile
     int got;
+    kernel_asked = moment_now();
     if (deadline.is_never()) {
       got = kernel::libc().ppoll(asked_, count_, nullptr, mask_);
     } else {
@@ -301,12 +289,23 @@ class Polling {
   pollfd* asked_;
   const sigset_t* mask_;
   bool only_rings_ = false;
-  bool ending_ = false;  // the kernel has something to add
+  bool ending_ = false;        // the kernel has something to add
+  bool tcp_is_older_ = false;  // perhaps
   std::uint64_t slept_since_ = 0;
   std::uint64_t took_ = UINT64_MAX;
 };
 
 }  // namespace
+
+PollEntries::PollEntries(nfds_t count) : size_(count * sizeof(pollfd)) {
+  if (count <= kOnStack) return;
+  void* const memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  entries_ = memory != MAP_FAILED ? static_cast<pollfd*>(memory) : nullptr;
+}
+
+PollEntries::~PollEntries() {
+  if (entries_ != nullptr && entries_ != small_) ::munmap(entries_, size_);
+}
 
 RawPolling::RawPolling(const pollfd* entries, nfds_t count) : entries_(entries), count_(count) {
   count_in(1);
@@ -342,9 +341,9 @@ bool any_accelerated(const pollfd* entries, nfds_t count) {
 }
 
 int poll_wait(pollfd* entries, nfds_t count, Deadline deadline, const sigset_t* mask) {
-  Copy copy(entries, count);
-  if (copy.get() == nullptr) return errno = ENOMEM, -1;
-  return Polling(entries, count, copy.get(), mask).wait(deadline);
+  PollEntries asked(count);  // the kernel gets a copy, with what makes sense to ask it
+  if (asked.get() == nullptr) return errno = ENOMEM, -1;
+  return Polling(entries, count, asked.get(), mask).wait(deadline);
 }
 
 }  // namespace viaduct::sockets

@@ -10,6 +10,22 @@
 
 namespace viaduct::sockets {
 
+// Room for entries: a few are on the stack.
+class PollEntries {
+ public:
+  explicit PollEntries(nfds_t count);
+  ~PollEntries();
+  PollEntries(const PollEntries&) = delete;
+  PollEntries& operator=(const PollEntries&) = delete;
+  pollfd* get() { return entries_; }  // null: no memory
+
+ private:
+  static constexpr nfds_t kOnStack = 64;
+  pollfd small_[kOnStack];
+  pollfd* entries_ = small_;
+  std::size_t size_;
+};
+
 // Whether there is anything that the kernel alone would judge wrong.
 bool any_accelerated(const pollfd* entries, nfds_t count);
 

@@ -199,6 +199,7 @@ class Reading {
     if (const int told = connection_.pending_error.exchange(0); told != 0) answer = -1, errno = told;
     if (answer < 0 && errno == ECONNRESET && reset_by_doorbell()) answer = 0;
     if (answer == 0) {
+      connection_.look_at_kernel.store(true, std::memory_order_relaxed);  // the next time too: it lasts
       if (peer_lost_bytes()) return errno = ECONNRESET, Got::fault;
       return Got::end;
     }

@@ -25,12 +25,17 @@ namespace viaduct::sockets {
 namespace {
 
 constexpr std::uint32_t kProvedLongLived = 5;  // operations; request, answer and end of a short connection are fewer
+constexpr std::uint32_t kLongestProof = 40;    // where connections ended too soon after that
+// What makes up for the memory.
+constexpr std::uint64_t kMessagesWorthIt = 64, kBytesWorthIt = 1 << 20;
 constexpr std::size_t kBytesPerOperation = std::size_t{64} << 10;
 // Operations between looks: a share of those so far, so that a peer that never comes costs next to nothing and one that
 // comes late is found soon. Listening is cheaper than calling.
 constexpr std::uint32_t kRarestLook = 512;
 constexpr std::uint32_t kRarestCall = 16384;
 constexpr int kHelloWaitMs = 20;  // for the memory, once the peer has connected
+
+std::atomic<std::uint32_t> proof{kProvedLongLived};  // what this process asks for by now
 
 struct ErrnoKeeper {
   int kept = errno;
@@ -232,12 +237,25 @@ void count_operation(Connection& connection, int fd, std::size_t bytes) {
       static_cast<std::uint32_t>(1 + std::min(bytes / kBytesPerOperation, std::size_t{kProvedLongLived}));
   const std::uint32_t now = connection.operations.load(std::memory_order_relaxed) + count;
   connection.operations.store(now, std::memory_order_relaxed);
-  if (now < kProvedLongLived || now < connection.next_attempt) return;
+  if (now < proof.load(std::memory_order_relaxed) || now < connection.next_attempt) return;
   if (connection.life.load(std::memory_order_relaxed) > Life::offering || !connection.upgrade_lock.try_acquire())
     return;
   const ErrnoKeeper keeper;
   if (connection.life.load() <= Life::offering) attempt(connection, fd);
   connection.upgrade_lock.release();
+}
+
+void learn_from_end(const Connection& connection) {
+  const Life life = connection.life.load();
+  if (life != Life::offering && life != Life::attached) return;
+  std::uint64_t messages = 0, bytes = 0;
+  for (int which = 0; which < 2 && life == Life::attached; ++which) {
+    messages += connection.memory.direction(which).tally.messages.load();
+    bytes += connection.memory.direction(which).tally.bytes.load();
+  }
+  const bool worth_it = messages >= kMessagesWorthIt || bytes >= kBytesWorthIt;
+  const std::uint32_t now = proof.load(std::memory_order_relaxed);
+  proof.store(worth_it ? kProvedLongLived : std::min(now * 2, kLongestProof), std::memory_order_relaxed);
 }
 
 void withdraw(Connection& connection) {

@@ -10,6 +10,9 @@ namespace viaduct::sockets {
 // At an operation on a connection that is young or offering; many bytes count as many operations. Keeps errno.
 void count_operation(Connection& connection, int fd, std::size_t bytes);
 
+// A connection is about to end: where they end too soon after meeting, later ones have to prove more first.
+void learn_from_end(const Connection& connection);
+
 // Ends the offer, if there is one.
 void withdraw(Connection& connection);
 

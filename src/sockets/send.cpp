@@ -22,6 +22,7 @@ constexpr std::size_t kMostPieces = 64;
 
 // The rest of the pieces over TCP, as the kernel does it.
 ssize_t send_over_tcp(int fd, Pieces pieces, int flags) {
+  note_tcp_use();
   ssize_t total = 0;
   do {
     iovec rest[kMostPieces];
@@ -95,6 +96,26 @@ Route choose(Connection& connection, int fd, bool look_closely) {
 
 thread_local Connection* last_sent_on [[gnu::tls_model("initial-exec")]] = nullptr;
 
+// Under the sending lock, before the ring is written to: marks what follows with its place among all that is sent. One
+// connection alone keeps its mark for a while, as the clock takes longer than the rest.
+[[gnu::always_inline]] inline void put_in_order(Connection& connection, Sender& ring, std::uint32_t in_a_row) {
+  constexpr std::uint32_t kKeep = 64;
+  const std::uint64_t tcp = tcp_used.load(std::memory_order_relaxed);
+  const bool after_tcp = tcp != connection.tcp_used_then.load(std::memory_order_relaxed);
+  const bool in_between = last_sent_on != &connection || after_tcp;
+  const bool others_may_send = __libc_single_threaded == 0 && in_a_row == 0;
+  if (!in_between && !others_may_send && in_a_row % kKeep != kKeep - 1) [[likely]]
+    return ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
+  const SentMark mark = SentMark::of(moment_now(), after_tcp);
+  connection.sent_mark.store(mark.without_tcp().word(), std::memory_order_relaxed);
+  if (after_tcp) {
+    connection.tcp_used_then.store(tcp, std::memory_order_relaxed);
+    connection.outgoing().tally.tcp_used.store(tcp, std::memory_order_relaxed);
+  }
+  if (in_between) ring.begin_slot();
+  ring.sent_at(mark);
+}
+
 // A server answers its clients in turn, and each answer waits for the client's processor to let go of a line. So the
 // line of the one that is likely to be next is asked for now.
 [[gnu::always_inline]] inline void fetch_line_of_follower(Connection& connection) {
@@ -107,6 +128,11 @@ thread_local Connection* last_sent_on [[gnu::tls_model("initial-exec")]] = nullp
 }
 
 }  // namespace
+
+void mark_order(Connection& connection, Sender& ring) {
+  put_in_order(connection, ring, 0);
+  last_sent_on = &connection;
+}
 
 bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size) {
   if (size - 1 >= Sender::kSmallMessage) return false;
@@ -127,9 +153,10 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
     }
     const std::uint32_t before = connection.sent_in_a_row.load(std::memory_order_relaxed);
     Sender ring(connection.memory, connection.out());
+    put_in_order(connection, ring, before);
     if (!ring.write_small(bytes, size, before >= kStream)) return false;
     connection.sent_in_a_row.store(before + 1, std::memory_order_relaxed);
-    connection.next_line.store(ring.next_line(size), std::memory_order_relaxed);
+    connection.next_line.store(ring.next_line(), std::memory_order_relaxed);
     fetch_line_of_follower(connection);
   }  // F1
   connection.tiny_stream.interrupted();
@@ -162,6 +189,7 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
       route = choose(connection, fd, look_closely);
       if (route == Route::ring) {
         Sender ring(connection.memory, connection.out());
+        mark_order(connection, ring);
         written = ring.write(pieces);
         connection.next_bulk.store(ring.next_bulk(), std::memory_order_relaxed);
       }
@@ -233,10 +261,15 @@ bool ring_writable(Connection& connection) {
 bool readable_after_all(Connection& connection, int fd, bool kernel_readable, std::uint32_t own_sleeps) {
   ReceiveState& state = connection.incoming().receiving;
   const StreamLock lock(state.lock);
+  const auto still_readable = [fd] {
+    pollfd entry{fd, POLLIN | POLLRDHUP, 0};
+    return kernel::libc().poll(&entry, 1, 0) > 0;
+  };
+  const std::uint32_t drained = state.drained.load();
   const std::uint32_t stage = follow_path(connection, fd);
   if (state.pushed_back.load() != 0) return true;
   if (stage == kDiscard) return false;
-  if (stage != kReadRing) return kernel_readable;
+  if (stage != kReadRing) return kernel_readable && (state.drained.load() == drained || still_readable());
   Receiver ring(connection.memory, connection.in());
   if (const int least = connection.low_water.load(std::memory_order_relaxed); least > 1) {
     if (ring.bytes_ready() >= static_cast<std::size_t>(least)) return true;
@@ -247,8 +280,7 @@ bool readable_after_all(Connection& connection, int fd, bool kernel_readable, st
   const bool settled = settle_doorbells(connection, fd, own_sleeps);
   if (ring.has_data() || connection.peer_says_end()) return true;
   if (!kernel_readable || !settled) return false;
-  pollfd entry{fd, POLLIN | POLLRDHUP, 0};  // not only the doorbell: the end of the stream, or an error
-  if (kernel::libc().poll(&entry, 1, 0) <= 0) return false;
+  if (!still_readable()) return false;  // only the doorbell; neither the end of the stream nor an error
   connection.look_at_kernel.store(true, std::memory_order_relaxed);
   return true;
 }

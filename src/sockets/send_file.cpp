@@ -28,7 +28,9 @@ ssize_t straight(Connection& connection, int fd, int file, off_t at, std::size_t
     if ((own.request.load() | own.finished.load() | peer.request.load() | peer.closed.load()) != 0) return 0;
     if (out.path.mode.load(std::memory_order_relaxed) != kRing) return 0;
     // Never waiting for a disk: others may want the lock.
-    moved = Sender(connection.memory, connection.out()).write_by(most, [&](std::span<std::byte> chunk) {
+    Sender ring(connection.memory, connection.out());
+    mark_order(connection, ring);
+    moved = ring.write_by(most, [&](std::span<std::byte> chunk) {
       const iovec piece{chunk.data(), chunk.size()};
       return ::preadv2(file, &piece, 1, at, RWF_NOWAIT);
     });

@@ -98,7 +98,7 @@ void Sender::publish_bulk(std::size_t bytes) {
   const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
   std::memcpy(slot(tail) + 8, &position, sizeof position);
   state.bulk_tail.store(position + whole_lines(bytes), std::memory_order_relaxed);
-  publish(tail, static_cast<std::uint32_t>(bytes) | kInBulk);
+  publish(tail, bytes | kInBulk);
   state.tail.store(tail + 1, std::memory_order_relaxed);
   state.growing.store(0, std::memory_order_relaxed);
 }
@@ -111,7 +111,7 @@ bool Sender::write_into_two_slots(const void* bytes, std::size_t size) {
   if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kSlots) return false;
   const std::size_t rest = size - kInlineBytes;
   copy_small(slot(tail + 1) + 8, static_cast<const std::byte*>(bytes) + kInlineBytes, rest);
-  publish(tail + 1, static_cast<std::uint32_t>(rest));
+  publish(tail + 1, rest);
   std::memcpy(slot(tail) + 8, bytes, kInlineBytes);
   publish(tail, kInlineBytes);
   state.tail.store(tail + 2, std::memory_order_relaxed);
@@ -208,7 +208,7 @@ bool Receiver::look(std::uint64_t position, Look& look) {
   }
   std::uint64_t at;
   std::memcpy(&at, payload, sizeof at);
-  const std::uint32_t length = header & ~kInBulk;
+  const std::uint32_t length = header & ~std::uint32_t{kInBulk};
   const std::size_t offset = at % kBulkBytes;
   if (length > kLargestChunk || length > kBulkBytes - offset) return broken_ = true, false;
   look = {bulk_ + offset, length, at + whole_lines(length)};
@@ -316,7 +316,7 @@ std::uint64_t Receiver::frontier(std::uint64_t from) const {
   for (std::uint32_t i = 0; i < kSlots && slot_length(position + 1) != kUnpublished; ++i) ++position;
   const std::uint32_t length = slot_length(position);
   if (length == kUnpublished) return from;
-  return position * kFrontierStep + std::min<std::uint64_t>(length & ~kInBulk, kFrontierStep - 1);
+  return position * kFrontierStep + std::min<std::uint64_t>(length & ~std::uint32_t{kInBulk}, kFrontierStep - 1);
 }
 
 std::uint32_t Receiver::senders_waiting_for_this(bool ring_is_empty) {

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "base/prefetch.hpp"
+#include "sockets/order.hpp"
 #include "sockets/stream_format.hpp"
 #include "sockets/thread_mark.hpp"
 
@@ -69,6 +70,11 @@ class Sender {
         slots_(memory.slots(direction)),
         bulk_(memory.bulk(direction)) {}
 
+  // Says of what is written from now on when that was.
+  void sent_at(SentMark mark) { mark_ = mark; }
+  // What is written next is to be told from what was before: into a slot of its own.
+  void begin_slot() { direction_.sending.growing.store(0, std::memory_order_relaxed); }
+
   // Takes as much as fits, advancing `pieces`; publishes chunk by chunk. Rings nobody.
   std::size_t write(Pieces& pieces);
   // The same for a message that fits slots alone, whole or not at all.
@@ -96,12 +102,8 @@ class Sender {
   std::byte* next_bulk() const {
     return bulk_ + direction_.sending.bulk_tail.load(std::memory_order_relaxed) % kBulkBytes;
   }
-  // Where the next small message goes, should it be of that size.
-  const std::byte* next_line(std::size_t size) const {
-    const SendState& state = direction_.sending;
-    const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
-    return slot(state.growing.load(std::memory_order_relaxed) + size <= kInlineBytes ? tail - 1 : tail);
-  }
+  // Where the next slot is.
+  const std::byte* next_line() const { return slot(direction_.sending.tail.load(std::memory_order_relaxed)); }
   bool has_room();                                   // under the lock
   bool has_room_now(std::uint64_t slots = 2) const;  // a look without the lock
 
@@ -126,7 +128,7 @@ class Sender {
   void publish_bulk(std::size_t bytes);
   bool write_into_slot(const void* bytes, std::size_t size, bool more_follows = false);
   bool write_into_two_slots(const void* bytes, std::size_t size);
-  void publish(std::uint64_t position, std::uint32_t length);
+  void publish(std::uint64_t position, std::size_t length);
   void count(std::size_t bytes) {
     Tally& tally = direction_.tally;
     tally.bytes.store(tally.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
@@ -141,11 +143,12 @@ class Sender {
   Direction& direction_;
   std::byte* slots_;
   std::byte* bulk_;
+  SentMark mark_;
 };
 
-inline void Sender::publish(std::uint64_t position, std::uint32_t length) {
-  header(position).store(std::bit_cast<std::uint64_t>(SlotHeader{static_cast<std::uint32_t>(position + 1), length}),
-                         std::memory_order_release);  // R1
+inline void Sender::publish(std::uint64_t position, std::size_t length) {
+  const SlotHeader now{static_cast<std::uint16_t>(position + 1), static_cast<std::uint16_t>(length), mark_.word()};
+  header(position).store(std::bit_cast<std::uint64_t>(now), std::memory_order_release);  // R1
 }
 
 // Behind what the last slot holds, where the receiver has not seen a further one yet; else into a slot of its own.
@@ -155,14 +158,14 @@ inline void Sender::publish(std::uint64_t position, std::uint32_t length) {
   const std::size_t there = state.growing.load(std::memory_order_relaxed) % kSlotBytes;
   if (there != 0 && there + size <= kInlineBytes) {
     copy_small(slot(tail - 1) + 8 + there, bytes, size);
-    publish(tail - 1, static_cast<std::uint32_t>(there + size));
+    publish(tail - 1, there + size);
     state.growing.store(static_cast<std::uint32_t>(there + size), std::memory_order_relaxed);
     return true;
   }
   if (!slot_free()) return false;
   if (more_follows) prefetch_to_write(slot(tail + 2));  // the receiver has it
   copy_small(slot(tail) + 8, bytes, size);
-  publish(tail, static_cast<std::uint32_t>(size));
+  publish(tail, size);
   state.tail.store(tail + 1, std::memory_order_relaxed);
   state.growing.store(static_cast<std::uint32_t>(size), std::memory_order_relaxed);
   return true;
@@ -207,7 +210,7 @@ class Receiver {
     const std::uint64_t head = direction_.receiving.head.load(std::memory_order_relaxed);
     const std::uint32_t length = slot_length(head);
     if (length == kUnpublished) return false;
-    if ((length & ~kInBulk) > direction_.receiving.consumed.load(std::memory_order_relaxed)) return true;
+    if ((length & ~std::uint32_t{kInBulk}) > direction_.receiving.consumed.load(std::memory_order_relaxed)) return true;
     return slot_length(head + 1) != kUnpublished || broken_;
   }
   // The sender has gone that many slots ahead: what lies between can be read without disturbing it.
@@ -215,6 +218,12 @@ class Receiver {
     return slot_length(direction_.receiving.head.load(std::memory_order_relaxed) + slots) != kUnpublished;
   }
   std::size_t bytes_ready();
+  // Of the first byte that was not taken yet; if there is none, of whatever was last there.
+  SentMark first_sent() const {
+    const std::uint64_t head = direction_.receiving.head.load(std::memory_order_relaxed);
+    const bool taken = (slot_length(head) & ~std::uint32_t{kInBulk}) == direction_.receiving.consumed.load();
+    return SentMark(header(taken && slot_length(head + 1) != kUnpublished ? head + 1 : head).sent);
+  }
   bool broken() const { return broken_; }
   // How far the sender has come, for those who report only what is new: grows with every byte.
   std::uint64_t frontier(std::uint64_t from) const;
@@ -237,11 +246,14 @@ class Receiver {
   std::uint32_t senders_waiting_for_this(bool ring_is_empty);
 
   const std::byte* slot(std::uint64_t position) const { return slots_ + (position % kSlots) * kSlotBytes; }
+  SlotHeader header(std::uint64_t position) const {
+    const auto& word = *reinterpret_cast<const std::atomic<std::uint64_t>*>(slot(position));
+    return std::bit_cast<SlotHeader>(word.load(std::memory_order_acquire));  // A1
+  }
   // With kInBulk; kUnpublished.
   std::uint32_t slot_length(std::uint64_t position) const {
-    const auto& header = *reinterpret_cast<const std::atomic<std::uint64_t>*>(slot(position));
-    const auto found = std::bit_cast<SlotHeader>(header.load(std::memory_order_acquire));  // A1
-    return found.stamp == static_cast<std::uint32_t>(position + 1) ? found.length : kUnpublished;
+    const SlotHeader found = header(position);
+    return found.stamp == static_cast<std::uint16_t>(position + 1) ? found.length : kUnpublished;
   }
 
   Direction& direction_;

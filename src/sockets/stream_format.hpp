@@ -108,6 +108,7 @@ struct alignas(kLine) Tally {  // for those who look on; written by the sending 
   std::atomic<std::uint64_t> bytes;
   std::atomic<std::uint64_t> messages;
   std::atomic<std::uint64_t> wakes;
+  std::atomic<std::uint64_t> tcp_used;  // when its process last used TCP, as of the last slot marked so (order.hpp)
 };
 
 struct Direction {
@@ -144,10 +145,12 @@ struct StreamControl {
 static_assert(sizeof(StreamControl) == 14 * kLine);
 
 struct SlotHeader {
-  std::uint32_t stamp;   // low half of the slot's position plus one
-  std::uint32_t length;  // up to kInlineBytes: here. With kInBulk: in the bulk area, at `position`
+  std::uint16_t stamp;   // low bits of the slot's position plus one
+  std::uint16_t length;  // up to kInlineBytes: here. With kInBulk: in the bulk area, at `position`
+  std::uint32_t sent;    // when: SentMark
 };
-constexpr std::uint32_t kInBulk = 0x8000'0000;
+constexpr std::uint16_t kInBulk = 0x8000;
+static_assert(kLargestChunk < kInBulk);
 
 constexpr std::size_t kControlBytes = 4096;
 constexpr std::size_t kRingBytes = kSlots * kSlotBytes;
@@ -161,7 +164,7 @@ constexpr std::size_t kStreamBytes = bulk_offset(2);
 constexpr std::size_t kFirstCommitted = ring_offset(2);  // the rest gets memory as it is used
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 2: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
+    "stream 3: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
     "of 64, 2 x bulk 524288");
 
 }  // namespace viaduct::sockets

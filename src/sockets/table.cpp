@@ -83,6 +83,7 @@ void leave_stream(Connection& connection, int fd) {
 void end(Connection& connection, int fd) {
   const int kept = errno;
   const bool attached = connection.attached();
+  learn_from_end(connection);
   withdraw(connection);
   if (connection.family != nullptr) leave_family(*connection.family, own_pid());
   if (attached) leave_stream(connection, fd);
@@ -135,9 +136,10 @@ void let_go(int fd, int socket) {
   if (connection->descriptors.load() != 1)
     connections.each([&](int other, Connection* same) { duplicate = same == connection ? other : duplicate; });
   forget_in_sets(*connection, fd, duplicate);
-  if (connection->descriptors.fetch_sub(1) == 1)
+  if (connection->descriptors.fetch_sub(1) == 1) {
+    if (connection->life.load() != Life::plain) note_tcp_use();
     end(*connection, socket);
-  else
+  } else
     registry_descriptor_closed(*connection, fd);
 }
 
@@ -151,7 +153,7 @@ bool same_memory(const Connection& one, const Connection& other) {
 
 // The other end of the connection, where this process holds it too.
 Connection* local_peer(const Connection& connection, int& peer_fd) {
-  if (connection.peer().pid.load() != own_pid()) return nullptr;
+  if (!is_member(connection.peer().holders, own_pid())) return nullptr;
   Connection* found = nullptr;
   connections.each([&](int fd, Connection* other) {
     if (other->attached() && other->side != connection.side && same_memory(*other, connection))

@@ -11,6 +11,9 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* pieces, std::si
 ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset, std::size_t count);
 ssize_t stream_receive(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);
 
+// Under the sending lock, before something is put into the ring: its place among all that is sent (order.hpp).
+void mark_order(Connection& connection, Sender& ring);
+
 // The usual case in few instructions: a message that fits a line, on a connection that is on the ring in that
 // direction. Zero, or false: take the long way.
 bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size);

@@ -260,8 +260,8 @@ TEST_F(StreamTest, NonsenseInSharedMemoryIsSurvived) {
     // Headers that look right: the stamps of the next slots, any length.
     const std::uint64_t head = memory_.direction(0).receiving.head.load();
     for (std::uint64_t i = 0; i < 2; ++i) {
-      const std::uint32_t length = random_() % 2 == 0 ? random_() % 70 : static_cast<std::uint32_t>(random_() * 3);
-      const SlotHeader header{static_cast<std::uint32_t>(head + i + 1), length};
+      const auto length = static_cast<std::uint16_t>(random_() % 2 == 0 ? random_() % 70 : random_() * 3);
+      const SlotHeader header{static_cast<std::uint16_t>(head + i + 1), length, static_cast<std::uint32_t>(random_())};
       std::memcpy(memory_.slots(0) + (head + i) % kSlots * kSlotBytes, &header, sizeof header);
     }
     std::vector<unsigned char> little(1 + random_() % 200);

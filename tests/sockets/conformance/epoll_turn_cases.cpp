@@ -4,6 +4,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "sockets/conformance/harness.hpp"
@@ -87,6 +89,63 @@ CASE(epoll, past_the_set,
     }
     ::close(set);
     ::close(link.fd);
+  }
+}
+
+// One look cannot tell what is on TCP from what is in rings more than once: either the one first, or the other.
+CASE(epoll, order, "a peer that sends on one connection after the other, some of them young, is heard in that order") {
+  constexpr std::size_t kWarm = 4, kLinks = kWarm + 2, kRounds = 30;
+  std::uint32_t random = 1;
+  const auto below = [&random](std::size_t limit) { return ((random = random * 1103515245 + 12345) >> 16) % limit; };
+  for (const int most : {1, 8}) {
+    const int set = ::epoll_create1(0);
+    std::vector<Link> links;
+    const auto add = [&](const Link& link) {
+      epoll_event event{.events = EPOLLIN, .data = {.u64 = links.size()}};
+      ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event);
+      links.push_back(link);
+    };
+    for (std::size_t i = 0; i < kWarm; ++i) add(run.warm());
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      while (links.size() < kLinks) add(run.open());
+      std::vector<std::size_t> order(kLinks);
+      for (std::size_t i = 0; i < kLinks; ++i) order[i] = i;
+      for (std::size_t i = 1; i < kWarm; ++i) std::swap(order[i], order[below(i + 1)]);
+      if (below(2) == 0) std::rotate(order.begin(), order.begin() + kWarm, order.end());
+      const bool closing = below(2) == 0;  // the last one ends its connection instead
+      const auto bytes = [](std::size_t which) { return 1 + which * 20; };
+      std::string sent, heard;
+      epoll_event nothing;
+      call("nothing yet", ::epoll_wait(set, &nothing, 1, 0));
+      for (const std::size_t which : order) {
+        sent += std::to_string(which);
+        if (closing && which == kLinks - 1)
+          run.agent.tell(Order::close, links[which].number);
+        else
+          run.peer_sends(links[which], bytes(which));
+      }
+      if (below(2) == 0) ::usleep(1000);
+      while (heard.size() < kLinks) {
+        epoll_event events[kLinks];
+        const int told = ::epoll_wait(set, events, std::min<int>(most, kLinks), 1000);
+        if (told <= 0) break;
+        for (int i = 0; i < told; ++i) {
+          const std::size_t which = events[i].data.u64;
+          heard += std::to_string(which);
+          if (closing && which == kLinks - 1)
+            ::epoll_ctl(set, EPOLL_CTL_DEL, links[which].fd, nullptr);
+          else
+            links[which].receive(bytes(which));
+        }
+      }
+      note("%s: sent %s, heard %s", closing ? "closing" : "not closing", sent.c_str(), heard.c_str());
+      for (; links.size() > kWarm; links.pop_back()) {
+        run.agent.tell(Order::close, links.back().number);
+        ::close(links.back().fd);
+      }
+    }
+    ::close(set);
+    for (const Link& link : links) ::close(link.fd);
   }
 }
 

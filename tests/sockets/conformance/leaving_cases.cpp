@@ -1,7 +1,10 @@
 // Leaving the ring at awkward moments: after the peer has ended, under a call, with bytes on the way.
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <spawn.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -73,6 +76,87 @@ CASE(data, many_pieces_on_tcp, "writev of 200 pieces after the connection went b
   for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i] = {&bytes[i * 10], 10};
   call("writev", ::writev(link.fd, pieces.data(), static_cast<int>(pieces.size())));
   for (const int fd : {pipe[0], pipe[1], link.fd}) ::close(fd);
+}
+
+CASE(data, across_the_border, "one call receives what is in the ring and what is behind it on TCP, into many buffers") {
+  for (const bool behind : {true, false}) {
+    Link link = run.warm();
+    ::fcntl(link.fd, F_SETFL, O_NONBLOCK);
+    const int set = ::epoll_create1(0);
+    epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.u64 = 1}};
+    ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event);
+    run.peer_sends(link, 57);
+    if (!behind) note("what was in the ring %d", link.receive(57));
+    run.peer_says("urgent", Order::send_once, link, 1, MSG_OOB);
+    char urgent;
+    ::usleep(1000);
+    call("the urgent byte", ::recv(link.fd, &urgent, 1, MSG_OOB));
+    // Past the mark, which nobody receives across.
+    std::array<char, 4000> bytes;
+    if (behind) call("up to the mark", ::recv(link.fd, bytes.data(), bytes.size(), 0));
+    run.peer_sends(link, 2000);
+    ::usleep(1000);
+    call("told", ::epoll_wait(set, &event, 1, 1000));
+    int unread = 0;
+    ::ioctl(link.fd, FIONREAD, &unread);
+    note("unread %d", unread);
+    const iovec pieces[3] = {{bytes.data(), 100}, {&bytes[100], 0}, {&bytes[100], 3900}};
+    call("all at once", ::readv(link.fd, pieces, 3));
+    call("and no more", ::epoll_wait(set, &event, 1, 0));
+    ::close(set);
+    ::close(link.fd);
+  }
+}
+
+CASE(data, behind_the_ring, "what the peer sent after it had left the ring comes with what it left there") {
+  Link link = run.warm();
+  const int at_once = 1;
+  ::setsockopt(link.fd, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once);
+  note("sent %d", link.send(57));
+  int pipe[2];
+  if (::pipe(pipe) != 0 || ::write(pipe[1], "0123456789", 10) != 10) return;
+  call("splice", ::splice(pipe[0], nullptr, link.fd, nullptr, 10, 0));
+  ::usleep(1000);
+  run.peer_says("the peer receives", Order::receive_once, link, 4000);
+  for (const int fd : {pipe[0], pipe[1], link.fd}) ::close(fd);
+}
+
+CASE(wait, one_half_on_tcp, "poll and epoll tell of both halves where one of them has gone back to TCP") {
+  Link link = run.warm();
+  int pipe[2];
+  if (::pipe(pipe) != 0 || ::write(pipe[1], "x", 1) != 1) return;
+  call("splice", ::splice(pipe[0], nullptr, link.fd, nullptr, 1, 0));
+  run.peer_sends(link, 10);
+  ::usleep(1000);
+  const int set = ::epoll_create1(0);
+  epoll_event event{.events = EPOLLIN | EPOLLOUT, .data = {.u64 = 1}};
+  ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event);
+  for (int i = 0; i < 3; ++i) {
+    pollfd entry{link.fd, POLLIN | POLLOUT, 0};
+    call("poll", ::poll(&entry, 1, 1000));
+    call("epoll_wait", ::epoll_wait(set, &event, 1, 1000));
+    note("%s, %s", poll_bits(static_cast<unsigned>(entry.revents)).c_str(), poll_bits(event.events).c_str());
+  }
+  for (const int fd : {set, pipe[0], pipe[1], link.fd}) ::close(fd);
+}
+
+CASE(data, nothing_at_all, "messages of no bytes, while nothing is there and after the peer has gone") {
+  Link link = run.warm();
+  ::fcntl(link.fd, F_SETFL, O_NONBLOCK);
+  msghdr empty{};
+  char byte = 0;
+  iovec none{&byte, 0};
+  call("recv", ::recv(link.fd, &byte, 0, 0));
+  call("recvmsg without buffers", ::recvmsg(link.fd, &empty, 0));
+  call("readv", ::readv(link.fd, &none, 1));
+  call("writev", ::writev(link.fd, &none, 1));
+  run.peer_says("the peer goes", Order::close, link);
+  ::usleep(1000);
+  call("sent in vain", ::send(link.fd, "x", 1, MSG_NOSIGNAL));
+  ::usleep(1000);
+  call("writev", ::writev(link.fd, &none, 1));
+  call("recvmsg without buffers", ::recvmsg(link.fd, &empty, 0));
+  ::close(link.fd);
 }
 
 }  // namespace conformance
