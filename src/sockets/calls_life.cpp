@@ -12,6 +12,7 @@
 #include "sockets/export.hpp"
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
@@ -125,22 +126,21 @@ VIADUCT_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
 
 VIADUCT_EXPORT int shutdown(int fd, int how) {
   Connection* const connection = find_connection(fd);
-  if (connection != nullptr) note_tcp_use();
-  if (connection == nullptr || !connection->attached() || how < SHUT_RD || how > SHUT_RDWR)
-    return libc().shutdown(fd, how);
-  End& own = connection->own();
-  if (how != SHUT_WR) {
-    connection->reads_no_more.store(true);
-    connection->look_at_kernel.store(true);
+  if (connection == nullptr || how < SHUT_RD || how > SHUT_RDWR) return libc().shutdown(fd, how);
+  note_tcp_use();
+  if (!connection->attached()) {
+    const int result = libc().shutdown(fd, how);
+    if (result == 0 && how != SHUT_RD) connection->sends_no_more.store(true);
+    if (result == 0 && how != SHUT_WR) connection->reads_no_more.store(true);
+    if (connection->attached()) tell_of_shutdown(*connection);
+    return result;
   }
-  const StreamLock lock(
-      connection->outgoing().sending.lock);  // what is being sent is in the ring before the end is seen
-  if (how != SHUT_RD) own.finished.store(1);
-  // Both halves: TCP refuses what the peer sends from now on.
-  if (own.finished.load() != 0 && connection->reads_no_more.load()) {
-    own.closed.store(1);
-    wake_room_sleepers(connection->incoming().room);
-  }
+  serve_requests(*connection, fd);  // there is no other time for it
+  // What is being sent is in the ring before the end is seen.
+  const StreamLock lock(connection->outgoing().sending.lock);
+  if (how != SHUT_RD) connection->sends_no_more.store(true);
+  if (how != SHUT_WR) connection->reads_no_more.store(true);
+  tell_of_shutdown(*connection);
   return libc().shutdown(fd, how);
 }
 

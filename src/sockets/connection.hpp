@@ -65,8 +65,10 @@ struct Connection {
   std::atomic<bool> reset_told{false};        // the peer died with bytes unread: said once
   std::atomic<int> pending_error{0};          // what the kernel said to a doorbell instead of to the program
   std::atomic<bool> reads_no_more{false};     // the program has shut its receiving half down
+  std::atomic<bool> sends_no_more{false};     // or its sending half
   std::atomic<bool> blocked{false};           // a send found no room; room has not been reported since
   std::atomic<int> low_water{1};              // SO_RCVLOWAT
+  std::atomic<std::uint32_t> resumed{0};      // how often the ring was read again that TCP was to bring
   std::atomic<std::uint32_t> generation{0};   // another one after close: sleepers must not go on
 
   // before

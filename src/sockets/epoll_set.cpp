@@ -112,8 +112,8 @@ std::uint32_t events_for_kernel(const EpollItem& item) {
   if (item.fired)
     return EPOLLET;  // the kernel adds errors and hang-ups to whatever it is told: those once, to be dropped
   if (!item.connection->attached() || !sends_on_ring(*item.connection)) return item.events;
-  std::uint32_t events = item.events & ~static_cast<std::uint32_t>(EPOLLOUT);
-  if ((events & EPOLLIN) == 0) events |= EPOLLIN | EPOLLET;  // doorbells, once each
+  std::uint32_t events = item.events & ~kEpollRoom;
+  if ((events & kEpollData) == 0) events |= EPOLLIN | EPOLLET;  // doorbells, once each
   return events;
 }
 
@@ -342,7 +342,7 @@ void sets_note_blocked(Connection& connection) {
     EpollItem* const item = place.load();
     if (item == nullptr) continue;
     const BriefLock::Hold hold(item->set->lock);
-    if (place.load() != item || (item->events & EPOLLOUT) == 0) continue;
+    if (place.load() != item || (item->events & kEpollRoom) == 0) continue;
     item->room_told = false;
     item->set->activate(*item);
   }
@@ -355,6 +355,18 @@ void sets_note_read(Connection& connection) {
     if (item == nullptr) continue;
     const BriefLock::Hold hold(item->set->lock);
     if (place.load() == item && item->set->sleeping.load() == 0) item->set->activate(*item);
+  }
+}
+
+void sets_note_resumed(Connection& connection) {
+  for (auto& place : connection.items) {
+    EpollItem* const item = place.load();
+    if (item == nullptr) continue;
+    const BriefLock::Hold hold(item->set->lock);
+    if (place.load() != item) continue;
+    item->still = {};
+    item->set->activate(*item);
+    end_sleep(*item->set, *item);
   }
 }
 

@@ -24,6 +24,10 @@ namespace viaduct::sockets {
 
 class EpollSet;
 
+// What the kernel says of data and of room, in both its words; a program asks for either.
+constexpr std::uint32_t kEpollData = EPOLLIN | EPOLLRDNORM;
+constexpr std::uint32_t kEpollRoom = EPOLLOUT | EPOLLWRNORM;
+
 struct EpollItem {
   EpollSet* set = nullptr;
   Connection* connection = nullptr;
@@ -40,6 +44,7 @@ struct EpollItem {
   std::uint32_t kernel_events = 0;  // what the kernel was told last
   Stillness still{};                // its ring had nothing, and nothing but data is wanted
   std::uint64_t reported = 0;       // slots up to here were reported (edge-triggered)
+  std::uint32_t resumed = 0;        // and Connection::resumed then
   std::uint32_t idle_sleeps = 0;
   bool orphan = false;  // its number was closed, a duplicate (`fd`) keeps it in the kernel's set: no change reaches it
   int place = 0;        // among the events of that round
@@ -95,10 +100,12 @@ class SetAsleep {
   std::uint32_t epoch_ = 0;
 };
 
-// The connection has become attached; a send found no room; it was read past a set that waited for its doorbell.
+// The connection has become attached; a send found no room; it was read past a set that waited for its doorbell; its
+// ring is read again.
 void sets_note_attached(Connection& connection);
 void sets_note_blocked(Connection& connection);
 void sets_note_read(Connection& connection);
+void sets_note_resumed(Connection& connection);  // Connection::resumed
 
 void sets_after_fork_in_child(pid_t parent);
 void sets_before_fork();

@@ -93,7 +93,7 @@ class EpollSet {
         connection.last_reader.load(std::memory_order_relaxed) != thread_mark())
       sleep = kRingForMe;  // somebody else may take its bell before this sleep has ended
     // The kernel is not asked for its bell, which would stand for the others and wake nobody.
-    if (item.fired || ((item.events & EPOLLIN) == 0 && !sends_on_ring(connection))) sleep = kRingForMe;
+    if (item.fired || ((item.events & kEpollData) == 0 && !sends_on_ring(connection))) sleep = kRingForMe;
     // An edge that was told already is not told again, should the bell be left here.
     const Direction& in = connection.incoming();
     if ((item.events & EPOLLET) != 0 && in.path.rung.load() != in.receiving.drained.load()) sleep = kRingForMe;
@@ -104,7 +104,7 @@ class EpollSet {
   }
 
   static bool wants_room(const EpollItem& item) {
-    return (item.events & EPOLLOUT) != 0 && !item.fired && sends_on_ring(*item.connection);
+    return (item.events & kEpollRoom) != 0 && !item.fired && sends_on_ring(*item.connection);
   }
   static bool lacks_room(const EpollItem& item) {
     return !item.deleted && item.connection->attached() && wants_room(item) && !ring_writable(*item.connection);

@@ -25,11 +25,19 @@ std::uint64_t now_ns() {
   return Clock::steady().now_ns();
 }
 
-// Data that was not reported yet, for edge-triggered members.
-bool new_data(EpollItem& item) {
-  const std::uint64_t before = item.reported;
-  item.reported = Receiver(item.connection->memory, item.connection->in()).frontier(before);
-  return item.reported != before;
+// For edge-triggered members: how far data was reported, and how far it is there.
+std::uint64_t reported(const EpollItem& item) {
+  return item.resumed == item.connection->resumed.load(std::memory_order_relaxed) ? item.reported : 0;
+}
+std::uint64_t reportable(const EpollItem& item) {
+  return Receiver(item.connection->memory, item.connection->in()).frontier(reported(item));
+}
+bool has_new_data(const EpollItem& item) {
+  return reportable(item) != reported(item);
+}
+void note_reported(EpollItem& item) {
+  item.reported = reportable(item);
+  item.resumed = item.connection->resumed.load(std::memory_order_relaxed);
 }
 
 // Another number whenever something has come, or room.
@@ -48,7 +56,7 @@ std::uint64_t contents(EpollSet& set) {
 
 // A set in another one has something that is to be told.
 EpollSet* nested_with_news(const EpollSet& set, const EpollSet::Nested& entry, int depth = 0) {
-  EpollSet* const inner = (entry.events & EPOLLIN) != 0 ? find_set(entry.fd) : nullptr;
+  EpollSet* const inner = (entry.events & kEpollData) != 0 ? find_set(entry.fd) : nullptr;
   if (inner == nullptr || inner == &set || !set_ready(*inner, depth)) return nullptr;
   return (entry.events & EPOLLET) == 0 || contents(*inner) != entry.told ? inner : nullptr;
 }
@@ -89,7 +97,7 @@ class Waiting {
   }
 
  private:
-  static bool wants_data(const EpollItem& item) { return (item.events & EPOLLIN) != 0; }
+  static bool wants_data(const EpollItem& item) { return (item.events & kEpollData) != 0; }
   static bool on_edge(const EpollItem& item) { return (item.events & EPOLLET) != 0; }
 
   // The events that the ring alone can tell.
@@ -102,42 +110,37 @@ class Waiting {
     if (wants_data(item)) {
       const Stillness before(connection.memory, connection.in());
       if (!ring_readable(connection, item.fd)) {
-        const bool data_only = (item.events & EPOLLOUT) == 0 && connection.low_water.load() == 1;
+        const bool data_only = (item.events & kEpollRoom) == 0 && connection.low_water.load() == 1;
         const bool lasting =
             data_only && receives_on_ring(connection) && before.is_of_head(connection.memory, connection.in());
         item.still = lasting ? before : Stillness();
-      } else if (!on_edge(item) || new_data_peek(item)) {
-        bits = EPOLLIN;
+      } else if (!on_edge(item) || has_new_data(item)) {
+        bits = item.events & kEpollData;
         before.prefetch_behind();
       }
     }
     if (EpollSet::wants_room(item) && !(on_edge(item) && item.room_told && bits == 0) && ring_writable(connection))
-      bits |= EPOLLOUT;
+      bits |= item.events & kEpollRoom;
     return bits;
   }
 
   // What it has to add: how the stream ended, and of a half that is on TCP.
   static std::uint32_t kernel_adds(const EpollItem& item) {
     const std::uint32_t events = on_edge(item) ? 0 : item.events;
-    const bool in_on_tcp = (events & EPOLLIN) != 0 && !receives_on_ring(*item.connection);
-    const bool out_on_tcp = (events & EPOLLOUT) != 0 && !sends_on_ring(*item.connection);
+    const bool in_on_tcp = (events & kEpollData) != 0 && !receives_on_ring(*item.connection);
+    const bool out_on_tcp = (events & kEpollRoom) != 0 && !sends_on_ring(*item.connection);
     const bool over =
         item.connection->peer_says_end() || item.connection->reads_no_more.load(std::memory_order_relaxed);
     if (!over && !in_on_tcp && !out_on_tcp) [[likely]]
       return 0;
-    pollfd entry{item.fd, static_cast<short>(POLLRDHUP | (in_on_tcp ? POLLIN : 0) | (out_on_tcp ? POLLOUT : 0)), 0};
+    pollfd entry{item.fd, static_cast<short>(POLLRDHUP | (in_on_tcp ? kEpollData : 0) | (out_on_tcp ? kEpollRoom : 0)),
+                 0};
     kernel::libc().poll(&entry, 1, 0);
-    if ((entry.revents & POLLRDHUP) != 0) entry.revents |= POLLIN;
-    if ((entry.revents & POLLIN) != 0 && in_on_tcp && !readable_after_all(*item.connection, item.fd, true))
-      entry.revents &= static_cast<short>(~POLLIN);
-    return static_cast<std::uint32_t>(entry.revents) & (item.events | EPOLLERR | EPOLLHUP);
-  }
-
-  static bool new_data_peek(EpollItem& item) {
-    const std::uint64_t kept = item.reported;
-    const bool found = new_data(item);
-    item.reported = kept;
-    return found;
+    auto bits = static_cast<std::uint32_t>(entry.revents);
+    if ((bits & EPOLLRDHUP) != 0) bits |= kEpollData;
+    if ((bits & kEpollData) != 0 && in_on_tcp && !readable_after_all(*item.connection, item.fd, true))
+      bits &= ~kEpollData;
+    return bits & (item.events | EPOLLERR | EPOLLHUP);
   }
 
   bool any_ready() {
@@ -164,7 +167,7 @@ class Waiting {
       EpollSet* const inner = nested_with_news(set_, entry);
       if (inner == nullptr) continue;
       if ((entry.events & EPOLLET) != 0) entry.told = contents(*inner);
-      events_[found].events = EPOLLIN;
+      events_[found].events = entry.events & kEpollData;
       events_[found++].data.u64 = entry.data;
       if ((entry.events & EPOLLONESHOT) != 0) entry.events = EPOLLONESHOT;
     }
@@ -219,7 +222,7 @@ class Waiting {
 
   void note_when(EpollItem& item, std::uint32_t bits) const {
     const Connection& connection = *item.connection;
-    const bool sent = (bits & EPOLLIN) != 0 && receives_on_ring(connection);
+    const bool sent = (bits & kEpollData) != 0 && receives_on_ring(connection);
     const SentMark mark = sent ? Receiver(connection.memory, connection.in()).first_sent() : SentMark();
     const std::uint64_t moment = sent ? mark.moment(listened_) : 0;
     item.heard_news = moment >= item.told;
@@ -237,7 +240,7 @@ class Waiting {
 
   void tell(EpollItem& item, int place) {
     const std::uint32_t bits = item.heard_bits | kernel_adds(item);
-    if (on_edge(item)) new_data(item);
+    if (on_edge(item)) note_reported(item);
     item.told = listened_;
     item.round = set_.turn;
     item.place = place;
@@ -248,7 +251,7 @@ class Waiting {
     event.events = bits;
     event.data.u64 = item.data;
     item.idle_sleeps = 0;
-    if ((bits & EPOLLOUT) != 0) item.room_told = true;
+    if ((bits & kEpollRoom) != 0) item.room_told = true;
     if ((item.events & EPOLLONESHOT) != 0) item.fired = true;
     if (set_.sleeping.load(std::memory_order_relaxed) != 0) item.connection->incoming().data.armed.store(1);
   }
@@ -343,21 +346,20 @@ class Waiting {
     std::uint32_t bits = event.events;
     const std::uint32_t over = bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
     if (over != 0) tcp_heard_ = true;
-    const std::uint32_t in = bits & (EPOLLIN | EPOLLRDNORM);
+    const std::uint32_t in = bits & kEpollData;
     if (over != 0 || in != 0) connection.look_at_kernel.store(true, std::memory_order_relaxed);
     if (slept_since_ != 0 && alone_) connection.named.store(false);  // that sleep is over
     // It is rung for another's sleep, on this and other connections.
     if (slept_since_ == 0 && connection.named.load()) end_sleep(set_, item);
-    if (in != 0 && over == 0 && !readable_after_all(connection, item.fd, true, own_sleeps(item)))
-      bits &= ~static_cast<std::uint32_t>(EPOLLIN | EPOLLRDNORM);
+    if (in != 0 && over == 0 && !readable_after_all(connection, item.fd, true, own_sleeps(item))) bits &= ~kEpollData;
     if ((item.events & EPOLLONESHOT) != 0) item.kernel_events = 0;  // it has spent its shot, perhaps on a doorbell
     set_.activate(item);
     if (others_sleep()) connection.incoming().data.armed.store(kRingForMe);
-    if (sends_on_ring(connection) && over == 0) bits &= ~static_cast<std::uint32_t>(EPOLLOUT);
-    if ((bits & EPOLLIN) != 0 || over != 0) bits |= ring_says(item) & EPOLLOUT;
+    if (sends_on_ring(connection) && over == 0) bits &= ~kEpollRoom;
+    if ((bits & kEpollData) != 0 || over != 0) bits |= ring_says(item) & kEpollRoom;
     bits &= item.events | EPOLLERR | EPOLLHUP;
     bits &= ~static_cast<std::uint32_t>(EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP);
-    if (on_edge(item) && (bits & EPOLLIN) != 0) new_data(item);
+    if (on_edge(item) && (bits & kEpollData) != 0) note_reported(item);
     if (bits == 0) {
       if ((item.events & EPOLLONESHOT) != 0 && others_sleep()) tell_kernel(item);
       return false;
@@ -471,10 +473,8 @@ bool set_ready(EpollSet& set, int depth) {
   for (int i = 0; i < set.active_count; ++i) {
     EpollItem& item = *set.active[i];
     if (!item.deleted && item.connection->attached() && EpollSet::has_room_to_tell(item)) return true;
-    if (!item.fired && !item.deleted && item.connection->attached() && (item.events & EPOLLIN) != 0 &&
-        ring_readable(*item.connection, item.fd) &&
-        ((item.events & EPOLLET) == 0 ||
-         Receiver(item.connection->memory, item.connection->in()).frontier(item.reported) != item.reported))
+    if (!item.fired && !item.deleted && item.connection->attached() && (item.events & kEpollData) != 0 &&
+        ring_readable(*item.connection, item.fd) && ((item.events & EPOLLET) == 0 || has_new_data(item)))
       return true;
   }
   for (int i = 0; depth < kDeepest && i < set.nested_count; ++i)

@@ -10,10 +10,12 @@
 #include "base/clock.hpp"
 #include "base/fence.hpp"
 #include "base/spin.hpp"
+#include "sockets/epoll_set.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/peer_socket.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
+#include "sockets/wait.hpp"
 
 namespace viaduct::sockets {
 
@@ -124,7 +126,8 @@ void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd) {
 }
 
 void serve_take_back(Connection& connection, int fd) {
-  if (connection.outgoing().path.mode.load() == kBack) return;
+  // After the end of our stream TCP takes no more: it will be read from the ring after all (follow_path()).
+  if (connection.outgoing().path.mode.load() == kBack || connection.own().finished.load() != 0) return;
   send_unread_over_tcp(connection.memory, connection.out(), fd);
   connection.set_why(Why::handed_back);
   restore_options(connection, fd);
@@ -159,7 +162,8 @@ bool serve_in_place_of_peer(Connection& connection, int fd) {
   Direction& in = connection.incoming();
   if (!wait_until_free(in.sending.lock)) return false;
   const StreamLock lock(in.sending.lock);
-  if (in.path.mode.load() != kBack) send_unread_over_tcp(connection.memory, connection.in(), theirs.get());
+  if (in.path.mode.load() != kBack && connection.peer().finished.load() == 0)
+    send_unread_over_tcp(connection.memory, connection.in(), theirs.get());
   return true;
 }
 
@@ -175,10 +179,15 @@ void keep_reading_ring(Connection& connection, bool peer_has_ended) {
   Direction& in = connection.incoming();
   // Whoever sends it again holds the lock from before it says kBack until the ring is empty.
   if (!peer_has_ended && (in.path.mode.load() != kBack || !wait_until_free(in.sending.lock))) return;
-  const StreamLock lock(in.receiving.lock);
-  if (!Receiver(connection.memory, connection.in()).has_data()) return;
-  connection.own().request.fetch_and(~std::uint32_t{kTakeBack});
-  if (in.receiving.stage.load() == kDiscard) in.receiving.stage.store(kReadRing);
+  {
+    const StreamLock lock(in.receiving.lock);
+    if (!Receiver(connection.memory, connection.in()).has_data()) return;
+    connection.own().request.fetch_and(~std::uint32_t{kTakeBack});
+    if (in.receiving.stage.load() != kDiscard) return;
+    in.receiving.stage.store(kReadRing);
+    connection.resumed.fetch_add(1);
+  }
+  sets_note_resumed(connection);  // who found nothing meanwhile
 }
 
 }  // namespace
@@ -238,6 +247,16 @@ bool ring_doorbell(Connection& connection, int fd) {
   return rung;
 }
 
+void tell_of_shutdown(Connection& connection) {
+  End& own = connection.own();
+  if (connection.sends_no_more.load()) own.finished.store(1);
+  if (!connection.reads_no_more.load()) return;
+  connection.look_at_kernel.store(true);
+  if (own.finished.load() == 0) return;
+  own.closed.store(1);  // both halves: TCP refuses what the peer sends from now on
+  wake_room_sleepers(connection.incoming().room);
+}
+
 void serve_requests(Connection& connection, int fd) {
   if ((connection.peer().request.load(std::memory_order_relaxed) & kTakeBack) != 0 &&
       connection.outgoing().path.mode.load() != kBack) {
@@ -274,7 +293,15 @@ std::uint32_t follow_path(Connection& connection, int fd) {
         break;
       case kDiscard:
         drain_doorbells(connection, fd);
-        if (mode != kBack) return stage;
+        if (mode != kBack) {
+          // It has ended without having been able to send again what is in the ring: so that is read after all.
+          pollfd entry{fd, POLLRDHUP, 0};
+          if (kernel::libc().poll(&entry, 1, 0) <= 0 || connection.incoming().path.mode.load() == kBack) return stage;
+          connection.own().request.fetch_and(~std::uint32_t{kTakeBack});
+          state.stage.store(kReadRing);
+          connection.resumed.fetch_add(1);
+          return kReadRing;
+        }
         if (!tcp_read(fd, read) || read < path.tcp_from.load()) return stage;
         state.stage.store(kReadBack);
         break;

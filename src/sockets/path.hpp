@@ -38,4 +38,7 @@ void drain_doorbells(Connection& connection, int fd);
 // they are rung for again, or the bell is left to them. `own_sleeps`: how many of them are the caller. False: left.
 bool settle_doorbells(Connection& connection, int fd, std::uint32_t own_sleeps);
 
+// To the peer, of halves that the program has shut down.
+void tell_of_shutdown(Connection& connection);
+
 }  // namespace viaduct::sockets

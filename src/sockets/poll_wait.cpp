@@ -86,7 +86,7 @@ class Polling {
         const bool half_on_tcp = ((entry.events & kOut) != 0 && !sends_on_ring(*connection)) ||
                                  ((entry.events & kIn) != 0 && !receives_on_ring(*connection));
         only_rings_ &= !half_on_tcp;
-        ending_ |= half_on_tcp || connection->peer_says_end() ||
+        ending_ |= (half_on_tcp && entry.revents != 0) || connection->peer_says_end() ||
                    connection->reads_no_more.load(std::memory_order_relaxed) ||
                    ((entry.events & POLLPRI) != 0 &&
                     connection->incoming().path.mode.load(std::memory_order_relaxed) == kBack);
@@ -198,14 +198,15 @@ class Polling {
     if (said != 0 && slept_since_ != 0)
       took_ = std::min(took_, time_had_nobody_slept(connection, slept_since_, last_kernel_ns));
     const bool over = (said & kOver) != 0;
+    const std::uint32_t own_sleeps = slept_since_ != 0 && (entry.events & kIn) != 0 ? 1 : 0;
     short bits = static_cast<short>(said & (entry.events | POLLERR | POLLHUP | POLLNVAL) & ~(kIn | kOut));
     bits |= ring_says(entry, connection);
     if (said != 0) connection.look_at_kernel.store(true, std::memory_order_relaxed);
     if ((said & kIn) != 0 && (entry.events & kIn) != 0 &&
-        (over || readable_after_all(connection, entry.fd, true, slept_since_ != 0 ? 1 : 0)))
+        (over || readable_after_all(connection, entry.fd, true, own_sleeps)))
       bits |= static_cast<short>(entry.events & kIn);
     else if ((said & kIn) != 0 && !over)
-      (void)readable_after_all(connection, entry.fd, true, slept_since_ != 0 ? 1 : 0);  // a doorbell for room
+      (void)readable_after_all(connection, entry.fd, true, own_sleeps);  // a doorbell for room
     if ((entry.events & kOut) != 0 &&
         ((said & kOut) != 0 || over || (sends_on_ring(connection) && ring_writable(connection))))
       bits |= static_cast<short>(entry.events & kOut);
@@ -229,7 +230,10 @@ class Polling {
     for (nfds_t i = 0; i < count_; ++i) {
       if (Connection* const connection = accelerated(entries_[i].fd)) {
         if (i < kRemembered) expected[i] = {.connection = connection, .generation = connection->generation.load()};
-        expect_data(*connection);
+        if (wants_data(i))
+          expect_data(*connection);
+        else
+          take_stale_bells(*connection, entries_[i].fd);
         if ((entries_[i].events & kOut) != 0 && sends_on_ring(*connection)) room |= !expect_room(*connection);
       } else if (EpollSet* const set = entries_[i].fd < 0 || i >= kRemembered ? nullptr : find_set(entries_[i].fd)) {
         expected[i].set = SetAsleep(*set);
@@ -244,7 +248,7 @@ class Polling {
       if (connection == nullptr) {
         if (i < kRemembered) expected[i].set.leave();
       } else if (i >= kRemembered || connection->generation.load() == expected[i].generation) {
-        if (connection->attached()) stop_expecting_data(*connection);
+        if (connection->attached() && wants_data(i)) stop_expecting_data(*connection);
       }
     }
     if (took_ != UINT64_MAX)
@@ -257,12 +261,27 @@ class Polling {
     return found;
   }
 
+  bool wants_data(nfds_t which) const { return (entries_[which].events & kIn) != 0; }
+
+  // Who waits for room only could not tell its bell from one for bytes that nobody here reads.
+  static void take_stale_bells(Connection& connection, int fd) {
+    Direction& in = connection.incoming();
+    {
+      const StreamLock lock(in.receiving.lock);
+      if (!receives_on_ring(connection) || in.data.sleepers.load() != 0 ||
+          in.path.rung.load() == in.receiving.drained.load())
+        return;
+      drain_doorbells(connection, fd);
+    }
+    sets_note_read(connection);
+  }
+
   // Doorbells that were left behind would end the sleep at once.
   bool doorbells_settled() {
     bool settled = true;
     for (nfds_t i = 0; i < count_; ++i)
       if (Connection* const connection = accelerated(entries_[i].fd))
-        if (readable_after_all(*connection, entries_[i].fd, false, 1) && (entries_[i].events & kIn) != 0)
+        if (readable_after_all(*connection, entries_[i].fd, false, wants_data(i) ? 1 : 0) && wants_data(i))
           settled = false;
     return settled;
   }
@@ -274,7 +293,9 @@ class Polling {
     for (nfds_t i = 0; i < count_; ++i) {
       Connection* const connection = accelerated(entries_[i].fd);
       if (connection == nullptr) continue;
-      if (connection->incoming().data.sleepers.load(std::memory_order_relaxed) > 1) at_most(kSharedNapMs);
+      const Direction& in = connection->incoming();
+      if (in.data.sleepers.load(std::memory_order_relaxed) > 1 || in.receiving.stage.load() == kDiscard)
+        at_most(kSharedNapMs);
       if ((entries_[i].events & kOut) == 0 || !sends_on_ring(*connection) || ring_writable(*connection)) continue;
       relieve_stalled(*connection, entries_[i].fd);
       at_most(bell_tells_room(*connection) ? nap_for_room(*connection) : kSharedNapMs);

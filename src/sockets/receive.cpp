@@ -82,8 +82,14 @@ class Reading {
     const ssize_t got = kernel_receive(most);
     if (got > 0) return Got::bytes;
     if (got < 0 && errno == EAGAIN) return Got::nothing;
-    if (const int told = connection_.pending_error.exchange(0); told != 0) return errno = told, Got::fault;
+    if (const int told = said_to_doorbell(); told != 0) return errno = told, Got::fault;
     return got == 0 ? Got::end : Got::fault;
+  }
+
+  // That one cannot send any more concerns no receiver.
+  int said_to_doorbell() const {
+    const int told = connection_.pending_error.exchange(0);
+    return told == EPIPE ? 0 : told;
   }
 
   // Which a call does not read across.
@@ -196,7 +202,7 @@ class Reading {
     ssize_t answer = kernel::libc().recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (answer < 0 && errno == EAGAIN) return Got::nothing;
     if (ring.has_data()) return Got::bytes;
-    if (const int told = connection_.pending_error.exchange(0); told != 0) answer = -1, errno = told;
+    if (const int told = said_to_doorbell(); told != 0) answer = -1, errno = told;
     if (answer < 0 && errno == ECONNRESET && reset_by_doorbell()) answer = 0;
     if (answer == 0) {
       connection_.look_at_kernel.store(true, std::memory_order_relaxed);  // the next time too: it lasts

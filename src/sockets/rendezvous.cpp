@@ -16,6 +16,7 @@
 #include "sockets/epoll_set.hpp"
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
 #include "sockets/settings.hpp"
 #include "sockets/table.hpp"
 #include "sockets/tcp_position.hpp"
@@ -277,6 +278,7 @@ void attach(Connection& connection, int socket, Segment segment, int side) {
   registry_attached(connection);
   connection.set_why(Why::accelerated);
   connection.set_life(Life::attached, std::memory_order_seq_cst);
+  tell_of_shutdown(connection);    // of before
   sets_note_attached(connection);  // who sleeps already must be rung for, before the peer may use the ring
   announce_if_ready(connection);
 }

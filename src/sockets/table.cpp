@@ -36,6 +36,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.look_at_kernel.store(false);
   connection.blocked.store(false);
   connection.reads_no_more.store(false);
+  connection.sends_no_more.store(false);
   connection.reset_told.store(false);
   connection.pending_error.store(0);
   connection.vain_asks.store(0);

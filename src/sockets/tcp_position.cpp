@@ -3,6 +3,7 @@
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 
 #include <cstddef>
@@ -21,10 +22,14 @@ bool ask(int fd, tcp_info& info) {
 }
 
 // <linux/tcp.h> and <netinet/tcp.h> exclude each other.
-enum State : std::uint8_t { kTimeWait = 6, kClosed = 7, kCloseWait = 8, kLastAck = 9, kClosing = 11 };
+enum State : std::uint8_t { kFinWait1 = 4, kTimeWait = 6, kClosed = 7, kCloseWait = 8, kLastAck = 9, kClosing = 11 };
 
-// The peer's FIN has come. It counts as a byte received.
-bool has_end(const tcp_info& info) {
+// The peer's FIN has come. It counts as a byte received. A connection that was reset is closed too, with an error.
+bool has_end(int fd, const tcp_info& info) {
+  if (info.tcpi_state == kClosed) {
+    pollfd entry{fd, 0, 0};
+    return kernel::libc().poll(&entry, 1, 0) >= 0 && (entry.revents & POLLERR) == 0;
+  }
   return info.tcpi_state == kCloseWait || info.tcpi_state == kLastAck || info.tcpi_state == kClosing ||
          info.tcpi_state == kTimeWait;
 }
@@ -33,7 +38,7 @@ bool has_end(const tcp_info& info) {
 
 bool tcp_peer_ended(int fd) {
   tcp_info info;
-  return ask(fd, info) && (has_end(info) || info.tcpi_state == kClosed);
+  return ask(fd, info) && (info.tcpi_state == kClosed || has_end(fd, info));
 }
 
 int tcp_unread(int fd) {
@@ -44,7 +49,10 @@ int tcp_unread(int fd) {
 bool tcp_written(int fd, std::uint64_t& bytes) {
   tcp_info info;
   if (!ask(fd, info)) return false;
-  bytes = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
+  // Our own FIN, while it waits behind data, counts as a byte that was not sent yet.
+  const bool ending = info.tcpi_state == kFinWait1 || info.tcpi_state == kLastAck || info.tcpi_state == kClosing;
+  const std::uint64_t waiting = info.tcpi_notsent_bytes - (ending && info.tcpi_notsent_bytes != 0 ? 1 : 0);
+  bytes = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + waiting;
   return true;
 }
 
@@ -55,7 +63,7 @@ bool tcp_read(int fd, std::uint64_t& bytes) {
     tcp_info info;
     if (before < 0 || !ask(fd, info)) return false;
     if (tcp_unread(fd) != before) continue;
-    bytes = info.tcpi_bytes_received - (has_end(info) ? 1 : 0) - static_cast<std::uint64_t>(before);
+    bytes = info.tcpi_bytes_received - (has_end(fd, info) ? 1 : 0) - static_cast<std::uint64_t>(before);
     return true;
   }
 }

@@ -173,8 +173,10 @@ bool ReceiveWait::sleep_on_doorbell(std::uint32_t generation) {
 bool ReceiveWait::sleep_in_poll() {
   for (;;) {
     const std::uint64_t now = Clock::steady().now_ns();
-    const bool shared = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) > 1;
-    const Deadline until = shared ? Deadline::at_ns(now + std::min(kSharedNapNs, limit_.left_ns(now))) : limit_;
+    // Others may take the doorbell; and what TCP was to bring may have to be read from the ring after all.
+    const bool looks = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) > 1 ||
+                       connection_.incoming().receiving.stage.load(std::memory_order_relaxed) == kDiscard;
+    const Deadline until = looks ? Deadline::at_ns(now + std::min(kSharedNapNs, limit_.left_ns(now))) : limit_;
     const int found = poll_until(fd_, POLLIN | POLLRDHUP, until);
     if (found > 0) return true;
     if (found < 0) {

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -119,25 +118,6 @@ CASE(data, behind_the_ring, "what the peer sent after it had left the ring comes
   ::usleep(1000);
   run.peer_says("the peer receives", Order::receive_once, link, 4000);
   for (const int fd : {pipe[0], pipe[1], link.fd}) ::close(fd);
-}
-
-CASE(wait, one_half_on_tcp, "poll and epoll tell of both halves where one of them has gone back to TCP") {
-  Link link = run.warm();
-  int pipe[2];
-  if (::pipe(pipe) != 0 || ::write(pipe[1], "x", 1) != 1) return;
-  call("splice", ::splice(pipe[0], nullptr, link.fd, nullptr, 1, 0));
-  run.peer_sends(link, 10);
-  ::usleep(1000);
-  const int set = ::epoll_create1(0);
-  epoll_event event{.events = EPOLLIN | EPOLLOUT, .data = {.u64 = 1}};
-  ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event);
-  for (int i = 0; i < 3; ++i) {
-    pollfd entry{link.fd, POLLIN | POLLOUT, 0};
-    call("poll", ::poll(&entry, 1, 1000));
-    call("epoll_wait", ::epoll_wait(set, &event, 1, 1000));
-    note("%s, %s", poll_bits(static_cast<unsigned>(entry.revents)).c_str(), poll_bits(event.events).c_str());
-  }
-  for (const int fd : {set, pipe[0], pipe[1], link.fd}) ::close(fd);
 }
 
 CASE(data, nothing_at_all, "messages of no bytes, while nothing is there and after the peer has gone") {

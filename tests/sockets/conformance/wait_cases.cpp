@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/select.h>
 #include <sys/time.h>
@@ -250,6 +251,25 @@ CASE(wait, select_sets, "select with reading, writing and exceptional sets, time
   run.peer_says("peer resets", Order::abort, link);
   fill_sets();
   say("select after a reset", ::select(most, &in, &out, &except, &none));
+}
+
+CASE(wait, one_half_on_tcp, "poll and epoll tell of both halves where one of them has gone back to TCP") {
+  Link link = run.warm();
+  int pipe[2];
+  if (::pipe(pipe) != 0 || ::write(pipe[1], "x", 1) != 1) return;
+  call("splice", ::splice(pipe[0], nullptr, link.fd, nullptr, 1, 0));
+  run.peer_sends(link, 10);
+  ::usleep(1000);
+  const int set = ::epoll_create1(0);
+  epoll_event event{.events = EPOLLIN | EPOLLOUT, .data = {.u64 = 1}};
+  ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event);
+  for (int i = 0; i < 3; ++i) {
+    pollfd entry{link.fd, POLLIN | POLLOUT, 0};
+    call("poll", ::poll(&entry, 1, 1000));
+    call("epoll_wait", ::epoll_wait(set, &event, 1, 1000));
+    note("%s, %s", poll_bits(static_cast<unsigned>(entry.revents)).c_str(), poll_bits(event.events).c_str());
+  }
+  for (const int fd : {set, pipe[0], pipe[1], link.fd}) ::close(fd);
 }
 
 CASE(signals, interrupted, "a handler without SA_RESTART ends recv, send, poll, select with EINTR") {
