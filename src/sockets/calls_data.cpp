@@ -269,6 +269,10 @@ VIADUCT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags
     return static_cast<int>(
         receiving(*connection, fd, call, [&] { return recvmmsg(fd, messages, count, flags, timeout); }));
   }
+  // An error that waits is told before anything is received, unlike by the other calls.
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (libc().getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0) return errno = error, -1;
   unsigned done = 0;
   for (; done < count; ++done) {
     const bool may_wait = done == 0 || (flags & MSG_WAITFORONE) == 0;

@@ -15,6 +15,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/table.hpp"
+#include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 
 namespace viaduct::sockets {
@@ -52,10 +53,11 @@ int undelivered(const Connection& connection) {
 }
 
 // Unread bytes on TCP that are data, and then what is in the ring.
-int unread(Connection& connection, int fd, int on_tcp) {
+int unread(Connection& connection, int fd) {
   const ReceiveState& state = connection.incoming().receiving;
   const StreamLock lock(connection.incoming().receiving.lock);
   const std::uint32_t stage = follow_path(connection, fd);
+  const int on_tcp = tcp_unread(fd);  // now that doorbells may have been taken off
   if (stage == kReadTcp || stage == kReadBack) return on_tcp + (state.pushed_back.load() != 0 ? 1 : 0);
   auto rest = stage == kReadRest ? static_cast<std::size_t>(state.tcp_left.load()) : 0;
   // What is on TCP behind the ring counts too: who has read that many does not look again.
@@ -120,7 +122,7 @@ VIADUCT_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept {
   if (request == FIONBIO) connection->nonblocking.store(*static_cast<int*>(argument) != 0);
   if (!connection->attached()) return result;
   auto* const number = static_cast<int*>(argument);
-  if (request == SIOCINQ) *number = unread(*connection, fd, *number);  // FIONREAD: the same number
+  if (request == SIOCINQ) *number = unread(*connection, fd);  // FIONREAD: the same number
   if (request == SIOCOUTQ && sends_on_ring(*connection)) *number = undelivered(*connection);
   if (request == SIOCATMARK && ring_readable(*connection, fd)) *number = 0;  // TCP's mark is behind what the ring holds
   return result;
@@ -137,8 +139,11 @@ VIADUCT_EXPORT int setsockopt(int fd, int level, int option, const void* value, 
   std::memcpy(&number, value, sizeof number);
   const bool low_water = kept == &connection->low_water;
   // From the moment the memory is there: what was set between then and the first byte in the ring would stay.
-  const bool on_ring = connection->attached() &&
-                       (low_water || connection->outgoing().path.mode.load(std::memory_order_relaxed) != kBack);
+  const auto back = [connection, low_water] {
+    return low_water ? connection->incoming().receiving.stage.load(std::memory_order_relaxed) == kReadBack
+                     : connection->outgoing().path.mode.load(std::memory_order_relaxed) == kBack;
+  };
+  const bool on_ring = connection->attached() && !back();
   // The doorbell is a single byte that must go out and be seen at once: the kernel's socket stays as it is.
   if (!on_ring) {
     const int result = libc().setsockopt(fd, level, option, value, size);

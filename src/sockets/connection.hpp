@@ -29,49 +29,43 @@ namespace viaduct::sockets {
 
 struct EpollItem;
 
-struct Connection {
+struct alignas(kLine) Connection {
+  // What most calls need, in two lines.
   std::atomic<Life> life{Life::young};
   std::atomic<Why> why{Why::young};
   std::uint32_t record = 0;  // its place in the registry, kept for its next socket; 0: none
-
-  void set_life(Life now, std::memory_order order = std::memory_order_release) {
-    life.store(now, order);
-    if (RegistryRecord* const shown = registry_record(record))
-      shown->life.store(static_cast<std::uint32_t>(now), std::memory_order_relaxed);
-  }
-  void set_why(Why now) {
-    why.store(now, std::memory_order_relaxed);
-    if (RegistryRecord* const shown = registry_record(record))
-      shown->why.store(static_cast<std::uint32_t>(now), std::memory_order_relaxed);
-  }
-
-  // attached
+  int side = 0;              // attached: of the memory
   StreamMemory memory;
-  int side = 0;
-  unsigned long inode = 0;  // of the socket: how other processes, and programs after exec, know it again
-
-  int out() const { return side; }  // the direction this end sends in
-  int in() const { return 1 - side; }
-  Direction& outgoing() const { return memory.direction(out()); }
-  Direction& incoming() const { return memory.direction(in()); }
-  End& own() const { return memory.control().end[side]; }
-  End& peer() const { return memory.control().end[1 - side]; }
-
-  std::atomic<std::uint32_t> descriptors{0};  // of this process
   std::atomic<bool> nonblocking{false};       // as far as this process knows; `shared`: ask the kernel
   std::atomic<bool> shared{false};            // another process has, or had, the socket too
   std::atomic<bool> look_at_kernel{false};    // it reported something: the next empty look must ask it
   std::atomic<bool> rang{false};              // for the peer, since the last wait
   std::atomic<bool> reset_told{false};        // the peer died with bytes unread: said once
-  std::atomic<int> pending_error{0};          // what the kernel said to a doorbell instead of to the program
   std::atomic<bool> reads_no_more{false};     // the program has shut its receiving half down
   std::atomic<bool> sends_no_more{false};     // or its sending half
   std::atomic<bool> blocked{false};           // a send found no room; room has not been reported since
+  std::atomic<bool> named{false};             // armed with the name of a sleep that has not ended
+  std::atomic<bool> bell_shared{false};       // doorbells were taken that others slept on
+  std::atomic<int> pending_error{0};          // what the kernel said to a doorbell instead of to the program
   std::atomic<int> low_water{1};              // SO_RCVLOWAT
-  std::atomic<std::uint32_t> resumed{0};      // how often the ring was read again that TCP was to bring
-  std::atomic<std::uint32_t> generation{0};   // another one after close: sleepers must not go on
+  std::atomic<std::uint32_t> last_reader{0};  // the thread that last received, or took doorbells that others may need
+  std::uint32_t sends_since_clock = 0;
 
-  // before
+  alignas(kLine) SlotSeen seen;
+  TinyStream tiny_stream;
+  std::atomic<std::uint32_t> sent_in_a_row{0};       // small messages since the last receive
+  std::atomic<std::uint32_t> sent_mark{0};           // SentMark of what was sent last
+  std::atomic<std::uint64_t> tcp_used_then{0};       // and when TCP had been used by then
+  std::atomic<const std::byte*> next_bulk{nullptr};  // where the next large one goes, most likely
+  std::atomic<const std::byte*> next_line{nullptr};  // where a small one goes, should another connection be used first
+  std::atomic<Connection*> follower{nullptr};        // the one that was sent on after this one, the last time
+
+  alignas(kLine) unsigned long inode = 0;  // of the socket: how other processes, and programs after exec, know it again
+  std::atomic<std::uint32_t> descriptors{0};  // of this process
+  std::atomic<std::uint32_t> generation{0};   // another one after close: sleepers must not go on
+  std::atomic<std::uint32_t> resumed{0};      // how often the ring was read again that TCP was to bring
+
+  // before it is attached
   std::atomic<std::uint32_t> operations{0};
   std::uint32_t next_attempt = 0;
   std::atomic<std::uint32_t> raw_receivers{0};  // threads inside the kernel's recv, without the ring in mind
@@ -84,23 +78,11 @@ struct Connection {
   std::atomic<int> nodelay{0};
   std::atomic<int> cork{0};
 
-  SlotSeen seen;
-  TinyStream tiny_stream;
-  std::atomic<std::uint32_t> last_reader{0};    // the thread that last received, or took doorbells that others may need
-  std::atomic<bool> named{false};               // armed with the name of a sleep that has not ended
-  std::atomic<bool> bell_shared{false};         // doorbells were taken that others slept on
-  std::atomic<std::uint32_t> sent_in_a_row{0};  // small messages since the last receive
-  std::atomic<const std::byte*> next_bulk{nullptr};  // where the next large one goes, most likely
-  std::atomic<const std::byte*> next_line{nullptr};  // where a small one goes, should another connection be used first
-  std::atomic<Connection*> follower{nullptr};        // the one that was sent on after this one, the last time
   std::atomic<std::uint64_t> last_kernel_look{0};
   Spinner receive_spinner{settings().spin_ns};
   Spinner send_spinner{settings().spin_ns};
   std::atomic<std::uint64_t> full_since_ns{0};  // the sender has waited for room, and nobody has read a slot: head
   std::atomic<std::uint64_t> full_head{0};
-  std::atomic<std::uint32_t> sent_mark{0};      // SentMark of what was sent last
-  std::atomic<std::uint64_t> tcp_used_then{0};  // and when TCP had been used by then
-  std::uint32_t sends_since_clock = 0;
   std::uint64_t last_look_tick = 0;  // of the coarse clock, when the kernel was last asked whether the peer lives
   std::atomic<std::uint32_t> vain_asks{0};  // the peer says that it has gone, the kernel does not
 
@@ -109,6 +91,24 @@ struct Connection {
   std::atomic<EpollItem*> items[kMostSets] = {};
 
   Connection* next_free = nullptr;
+
+  void set_life(Life now, std::memory_order order = std::memory_order_release) {
+    life.store(now, order);
+    if (RegistryRecord* const shown = registry_record(record))
+      shown->life.store(static_cast<std::uint32_t>(now), std::memory_order_relaxed);
+  }
+  void set_why(Why now) {
+    why.store(now, std::memory_order_relaxed);
+    if (RegistryRecord* const shown = registry_record(record))
+      shown->why.store(static_cast<std::uint32_t>(now), std::memory_order_relaxed);
+  }
+
+  int out() const { return side; }  // the direction this end sends in
+  int in() const { return 1 - side; }
+  Direction& outgoing() const { return memory.direction(out()); }
+  Direction& incoming() const { return memory.direction(in()); }
+  End& own() const { return memory.control().end[side]; }
+  End& peer() const { return memory.control().end[1 - side]; }
 
   // The peer has closed or shut down, in good order; the kernel's word follows at once. A peer that keeps saying so
   // without doing it is not listened to.
@@ -121,6 +121,11 @@ struct Connection {
   bool alone() const {
     return __libc_single_threaded != 0 && !shared.load(std::memory_order_relaxed) &&
            peer().request.load(std::memory_order_relaxed) == 0;
+  }
+
+  // This end reads no more: whether the other does is the kernel's to say.
+  bool has_shut_down() const {
+    return reads_no_more.load(std::memory_order_relaxed) || own().closed.load(std::memory_order_relaxed) != 0;
   }
 
   bool attached() const { return life.load(std::memory_order_acquire) == Life::attached; }

@@ -87,7 +87,7 @@ EpollItem* make_item(EpollSet& set, int epoll, int fd, Connection& connection) {
   EpollItem* const item = item_slab.make();
   if (item == nullptr) return nullptr;
   const int id = item->id != 0 ? item->id : next_id.fetch_add(1);
-  *item = {.set = &set, .connection = &connection, .fd = fd, .epoll = epoll, .id = id};
+  *item = {.connection = &connection, .fd = fd, .set = &set, .epoll = epoll, .id = id};
   if (id < FdMap<EpollItem>::kMost && items_by_id.put(id, item)) {
     if (set.items.put(fd, item)) {
       if (add_to_connection(*item)) return item;

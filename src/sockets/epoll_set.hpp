@@ -14,6 +14,7 @@
 
 #include <sys/epoll.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/clock.hpp"
@@ -28,35 +29,44 @@ class EpollSet;
 constexpr std::uint32_t kEpollData = EPOLLIN | EPOLLRDNORM;
 constexpr std::uint32_t kEpollRoom = EPOLLOUT | EPOLLWRNORM;
 
-struct EpollItem {
-  EpollSet* set = nullptr;
+struct alignas(kLine) EpollItem {
+  // What every look needs, in a line.
+  Stillness still{};  // its ring had nothing, and nothing but data is wanted
   Connection* connection = nullptr;
-  int fd = -1;
-  int epoll = -1;
-  int id = 0;
   std::uint32_t events = 0;
-  std::uint64_t data = 0;
+  int fd = -1;
   bool active = false;
-  bool armed = false;               // counted among the connection's sleepers
-  bool fired = false;               // EPOLLONESHOT: nothing more until the program says so
-  bool deleted = false;             // by the program; the kernel is told before it is next asked
-  bool room_told = false;           // room in the ring was reported (edge-triggered)
-  std::uint32_t kernel_events = 0;  // what the kernel was told last
-  Stillness still{};                // its ring had nothing, and nothing but data is wanted
-  std::uint64_t reported = 0;       // slots up to here were reported (edge-triggered)
-  std::uint32_t resumed = 0;        // and Connection::resumed then
-  std::uint32_t idle_sleeps = 0;
+  bool armed = false;      // counted among the connection's sleepers
+  bool fired = false;      // EPOLLONESHOT: nothing more until the program says so
+  bool deleted = false;    // by the program; the kernel is told before it is next asked
+  bool room_told = false;  // room in the ring was reported (edge-triggered)
   bool orphan = false;  // its number was closed, a duplicate (`fd`) keeps it in the kernel's set: no change reaches it
-  int place = 0;        // among the events of that round
-  std::uint32_t round = 0;        // of waiting in which it was reported
-  std::uint64_t told = 0;         // the moment of that, where order matters
+
+  // What a look has found, and what was told.
+  bool heard_news = false;
+  bool heard_after_tcp = false;   // its sender had used TCP before, and the kernel was not asked since
   std::uint32_t heard_in = 0;     // the round in which its ring was found to have something
   std::uint32_t heard_bits = 0;   // what
   std::uint64_t heard_since = 0;  // the moment at which it was sent, or at which it was told and left
-  bool heard_news = false;
-  bool heard_after_tcp = false;  // its sender had used TCP before, and the kernel was not asked since
+  std::uint64_t heard_slot = 0;   // in which slot
+  std::uint32_t heard_taken = 0;  // how much of it was taken already
+  std::uint32_t told_taken = 0;   // the same of when it was last reported, where order matters
+  std::uint64_t told_slot = UINT64_MAX;
+  std::uint64_t told = 0;   // what was the latest moment then
+  std::uint32_t round = 0;  // of waiting in which that was
+  int place = 0;            // among its events
+  std::uint64_t data = 0;
+  std::uint32_t idle_sleeps = 0;
+  std::uint32_t resumed = 0;   // Connection::resumed, then
+  std::uint64_t reported = 0;  // slots up to here were reported (edge-triggered)
+
+  EpollSet* set = nullptr;
+  int epoll = -1;
+  int id = 0;
+  std::uint32_t kernel_events = 0;  // what the kernel was told last
   EpollItem* next_free = nullptr;
 };
+static_assert(offsetof(EpollItem, heard_in) == kLine);
 
 extern FdMap<EpollSet> epoll_sets;
 

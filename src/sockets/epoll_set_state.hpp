@@ -39,6 +39,7 @@ class EpollSet {
     waits_since_kernel = 0;
     kernel_is_due = false;
     kernel_asked = 0;
+    heard_until = 0;
   }
 
   void activate(EpollItem& item) {
@@ -171,6 +172,7 @@ class EpollSet {
   int waits_since_kernel = 0;
   bool kernel_is_due = false;      // rings had as much as the program takes at once
   std::uint64_t kernel_asked = 0;  // the moment of that
+  std::uint64_t heard_until = 0;   // the latest moment that is known
   Spinner spinner{settings().spin_ns};
   EpollSet* next_free = nullptr;
 

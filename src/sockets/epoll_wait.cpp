@@ -75,9 +75,9 @@ class Waiting {
       int found = from_rings();
       if (tcp_is_older_) [[unlikely]] {
         if (found == most_) return found;
-        const int all = glance_at_kernel(found, now_ns());
-        if (all > 0) return all;
-        found = from_rings(true);
+        found = std::max(glance_at_kernel(found, now_ns()), found);
+        if (found == most_) return found;
+        found = from_rings(found);
       }
       // The clock costs as much as a look: asked now and then, unless there is time to lose.
       if (found != 0 && news_ && ++set_.waits_since_kernel < kWaitsPerTurn) return found;
@@ -127,10 +127,9 @@ class Waiting {
   // What it has to add: how the stream ended, and of a half that is on TCP.
   static std::uint32_t kernel_adds(const EpollItem& item) {
     const std::uint32_t events = on_edge(item) ? 0 : item.events;
-    const bool in_on_tcp = (events & kEpollData) != 0 && !receives_on_ring(*item.connection);
+    const bool in_on_tcp = (events & kEpollData) != 0 && receives_over_tcp(*item.connection);
     const bool out_on_tcp = (events & kEpollRoom) != 0 && !sends_on_ring(*item.connection);
-    const bool over =
-        item.connection->peer_says_end() || item.connection->reads_no_more.load(std::memory_order_relaxed);
+    const bool over = item.connection->peer_says_end() || item.connection->has_shut_down();
     if (!over && !in_on_tcp && !out_on_tcp) [[likely]]
       return 0;
     pollfd entry{item.fd, static_cast<short>(POLLRDHUP | (in_on_tcp ? kEpollData : 0) | (out_on_tcp ? kEpollRoom : 0)),
@@ -151,14 +150,35 @@ class Waiting {
     return false;
   }
 
-  int from_rings(bool kernel_was_asked = false) {
+  // Before the kernel was asked; or after that, behind what was told so far.
+  int from_rings() {
     const BriefLock::Hold hold(set_.lock);
-    const int heard = listen(set_.kernel_asked);
-    tcp_is_older_ = !kernel_was_asked && heard != 0 && newer_than_tcp(heard) != heard;
-    const int told = std::min(tcp_is_older_ ? newer_than_tcp(heard) : heard, most_);
+    const int heard = listen(set_.kernel_asked), older = newer_than_tcp(heard);
+    tcp_is_older_ = older != heard;
+    const int told = std::min(older, most_);
     for (int i = 0; i < told; ++i) tell(*set_.heard[i], i);
     news_ = told == 0 || set_.heard[told - 1]->heard_news;
     return tcp_is_older_ ? told : from_nested(told);
+  }
+  int from_rings(int already) {
+    const BriefLock::Hold hold(set_.lock);
+    const std::uint32_t round = set_.turn;
+    const int told = std::min(not_told_in(round, listen(set_.kernel_asked)), most_ - already);
+    for (int i = 0; i < told; ++i) tell(*set_.heard[i], already + i);
+    news_ = true;
+    return already != 0 ? already + told : from_nested(told);
+  }
+
+  // Leaves out, of the first that were heard, those which were told in that round already: there it is added.
+  int not_told_in(std::uint32_t round, int heard) {
+    EpollItem** const first = set_.heard;
+    const auto told = [this, round](EpollItem* item) {
+      if (item->round != round) return false;
+      events_[item->place].events |= item->heard_bits;
+      if (on_edge(*item)) note_reported(*item);
+      return true;
+    };
+    return static_cast<int>(std::remove_if(first, first + heard, told) - first);
   }
 
   int from_nested(int found) {
@@ -179,56 +199,60 @@ class Waiting {
   // until then has been told.
   int listen(std::uint64_t tcp_known) {
     ++set_.turn;
-    tcp_known_ = tcp_known;
-    const int count = set_.active_count;
-    const std::uint64_t start = listened_ = count > 1 ? moment_now() : 0;
-    int heard = look_at_all(0, 0);
-    if (heard == 0 || count == 1) return heard;
-    EpollItem** const first = set_.heard;
-    // What was sent while we looked may have followed something that we looked for too early: the next time, or again.
-    EpollItem** const late =
-        std::partition(first, first + heard, [start](const EpollItem* item) { return item->heard_since <= start; });
-    if (late != first)
-      heard = static_cast<int>(late - first);
-    else
-      heard = look_at_all(heard, (*std::max_element(first, late, earlier))->heard_since);
-    std::sort(first, first + heard, earlier);
-    return heard;
-  }
-  static bool earlier(const EpollItem* one, const EpollItem* other) { return one->heard_since < other->heard_since; }
-
-  // Behind the first `heard`, which have been looked at; of the others only what is not newer than `latest`, if any.
-  int look_at_all(int heard, std::uint64_t latest) {
     const int count = set_.active_count;
     const int enough = std::max(most_, kLeastHeard);
+    const int start = count != 0 ? static_cast<int>(set_.turn % static_cast<unsigned>(count)) : 0;
+    const auto behind = [count](int place) { return place + 1 == count ? 0 : place + 1; };
     EpollItem** const members = set_.active;
-    int next = count != 0 ? static_cast<int>(set_.turn % static_cast<unsigned>(count)) : 0;
-    for (int i = 0; i < count && heard < enough; ++i) {
-      EpollItem& item = *members[next];
-      if (++next == count) next = 0;
-      const int ahead = next + kLookAhead;
+    EpollItem** const first = set_.heard;
+    int heard = 0, last = start;
+    std::uint64_t latest = 0;
+    for (int i = 0, place = start; i < count && heard < enough; ++i, place = behind(place)) {
+      const int ahead = place + 1 + kLookAhead;
       members[ahead < count ? ahead : ahead % count]->still.prefetch();
-      if (latest != 0 && item.heard_in == set_.turn) continue;
-      const std::uint32_t bits = ring_says(item);
-      if (bits == 0) continue;
-      note_when(item, bits);
-      if (latest != 0 && item.heard_since > latest) continue;
-      item.heard_bits = bits;
-      item.heard_in = set_.turn;
-      set_.heard[heard++] = &item;
+      EpollItem& item = *members[place];
+      if (!has_something(item, tcp_known, UINT64_MAX)) continue;
+      first[heard++] = &item;
+      latest = std::max(latest, item.heard_since);
+      last = place;
     }
+    if (heard == 0) return 0;
+    // What was sent while we looked may have followed something that we looked for too early.
+    for (int place = start; place != last && heard < enough; place = behind(place))
+      if (EpollItem& item = *members[place]; item.heard_in != set_.turn && has_something(item, tcp_known, latest))
+        first[heard++] = &item;
+    set_.heard_until = std::max(set_.heard_until, latest);
+    if (heard > 1)
+      std::sort(first, first + heard, [](auto* one, auto* other) { return one->heard_since < other->heard_since; });
     return heard;
   }
 
-  void note_when(EpollItem& item, std::uint32_t bits) const {
+  // That was not sent after `latest`; and notes what, and since when.
+  [[gnu::always_inline]] bool has_something(EpollItem& item, std::uint64_t tcp_known, std::uint64_t latest) {
+    if (item.still.holds()) [[likely]]
+      return false;
+    const std::uint32_t bits = ring_says(item);
+    if (bits == 0) return false;
+    note_when(item, bits, tcp_known);
+    if (item.heard_since > latest) return false;
+    item.heard_bits = bits;
+    item.heard_in = set_.turn;
+    return true;
+  }
+
+  // What was told and left is as old as what had been heard by then.
+  void note_when(EpollItem& item, std::uint32_t bits, std::uint64_t tcp_known) const {
     const Connection& connection = *item.connection;
     const bool sent = (bits & kEpollData) != 0 && receives_on_ring(connection);
-    const SentMark mark = sent ? Receiver(connection.memory, connection.in()).first_sent() : SentMark();
-    const std::uint64_t moment = sent ? mark.moment(listened_) : 0;
-    item.heard_news = moment >= item.told;
-    item.heard_since = std::max(moment, item.told);
+    const Receiver::FirstUnread unread =
+        sent ? Receiver(connection.memory, connection.in()).first_unread() : Receiver::FirstUnread{};
+    item.heard_slot = unread.position;
+    item.heard_taken = unread.taken;
+    const bool told = !sent || unread.position == item.told_slot;
+    item.heard_news = !told || unread.taken != item.told_taken;
+    item.heard_since = told ? item.told : unread.mark.moment(set_.heard_until);
     item.heard_after_tcp =
-        mark.after_tcp() && connection.incoming().tally.tcp_used.load(std::memory_order_relaxed) > tcp_known_;
+        unread.mark.after_tcp() && connection.incoming().tally.tcp_used.load(std::memory_order_relaxed) > tcp_known;
   }
 
   // How many of those heard come before the first that its sender sent after using TCP: the kernel may have older.
@@ -241,7 +265,9 @@ class Waiting {
   void tell(EpollItem& item, int place) {
     const std::uint32_t bits = item.heard_bits | kernel_adds(item);
     if (on_edge(item)) note_reported(item);
-    item.told = listened_;
+    item.told = set_.heard_until;
+    item.told_slot = item.heard_slot;
+    item.told_taken = item.heard_taken;
     item.round = set_.turn;
     item.place = place;
     report(item, bits, events_[place]);
@@ -278,21 +304,20 @@ class Waiting {
     const int got = kernel::libc().epoll_pwait(epoll_, events_ + already, most_ - already, timeout_ms, mask_);
     set_.last_kernel_ns = now_ns();
     if (got < most_ - already) set_.kernel_asked = now;  // it has no more
+    set_.heard_until = std::max(set_.heard_until, slept_since_ != 0 ? moment_now() : now);
     if (got < 0) return already != 0 ? already : -1;
     const int all = translate(already, got);
-    return tcp_heard_ && already == 0 && all < most_ ? rings_before(all, asked_before) : all;
+    return tcp_heard_ && !tcp_is_older_ && already == 0 && all < most_ ? rings_before(all, asked_before) : all;
   }
 
   // Behind something that came over TCP: what its sender had put into rings before that goes before the first `found`.
   int rings_before(int found, std::uint64_t asked_before) {
     const BriefLock::Hold hold(set_.lock);
-    const std::uint32_t told = set_.turn;
-    EpollItem** const first = set_.heard;
-    const int older = newer_than_tcp(listen(asked_before));
-    EpollItem** const end = std::remove_if(first, first + older, [=](const EpollItem* i) { return i->round == told; });
-    const int added = std::min(static_cast<int>(end - first), most_ - found);
+    const std::uint32_t round = set_.turn;
+    const int older = not_told_in(round, newer_than_tcp(listen(asked_before)));
+    const int added = std::min(older, most_ - found);
     std::copy_backward(events_, events_ + found, events_ + found + added);
-    for (int i = 0; i < added; ++i) tell(*first[i], i);
+    for (int i = 0; i < added; ++i) tell(*set_.heard[i], i);
     return found + added;
   }
 
@@ -356,7 +381,7 @@ class Waiting {
     set_.activate(item);
     if (others_sleep()) connection.incoming().data.armed.store(kRingForMe);
     if (sends_on_ring(connection) && over == 0) bits &= ~kEpollRoom;
-    if ((bits & kEpollData) != 0 || over != 0) bits |= ring_says(item) & kEpollRoom;
+    if ((bits & (kEpollData | kEpollRoom)) != 0 || over != 0) bits |= ring_says(item);
     bits &= item.events | EPOLLERR | EPOLLHUP;
     bits &= ~static_cast<std::uint32_t>(EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP);
     if (on_edge(item) && (bits & kEpollData) != 0) note_reported(item);
@@ -452,12 +477,10 @@ class Waiting {
   epoll_event* events_;
   int most_;
   const sigset_t* mask_;
-  std::uint64_t tcp_known_ = 0;
-  bool news_ = true;            // the rings have something that was not told and left
-  std::uint64_t listened_ = 0;  // the moment of the last look at all rings
-  bool tcp_is_older_ = false;   // something in a ring was sent after its sender had used TCP: the kernel is to be asked
-  bool tcp_heard_ = false;      // and has told of TCP
-  bool alone_ = false;          // nobody slept on the set before us
+  bool news_ = true;           // the rings have something that was not told and left
+  bool tcp_is_older_ = false;  // something in a ring was sent after its sender had used TCP: the kernel is to be asked
+  bool tcp_heard_ = false;     // and has told of TCP
+  bool alone_ = false;         // nobody slept on the set before us
   std::uint64_t slept_since_ = 0;
   std::uint64_t took_ = UINT64_MAX;  // the shortest wait that a doorbell ended, had nobody slept
 };

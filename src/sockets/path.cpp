@@ -192,18 +192,20 @@ void keep_reading_ring(Connection& connection, bool peer_has_ended) {
 
 }  // namespace
 
+bool ask_for_unread_over_tcp(Connection& connection, int fd) {
+  Direction& in = connection.incoming();
+  const StreamLock lock(in.receiving.lock);
+  if (in.path.mode.load() == kBack || peer_sends_no_more(connection, fd)) return false;
+  connection.own().request.fetch_or(kTakeBack);
+  // From here on nobody of this side reads the ring.
+  if (receives_on_ring(connection)) in.receiving.stage.store(kDiscard);
+  return Receiver(connection.memory, connection.in()).has_data();
+}
+
 bool begin_hand_back(Connection& connection, int fd, Why why) {
   Direction& in = connection.incoming();
-  bool pending;
-  {
-    const StreamLock lock(in.receiving.lock);
-    const bool there = in.path.mode.load() == kBack || peer_sends_no_more(connection, fd);
-    if (!there) connection.own().request.fetch_or(kTakeBack);
-    // From here on nobody of this side reads the ring: what it holds will come over TCP.
-    if (!there && receives_on_ring(connection)) in.receiving.stage.store(kDiscard);
-    pending = !there && Receiver(connection.memory, connection.in()).has_data();
-    in.data.armed.store(0);
-  }
+  const bool pending = ask_for_unread_over_tcp(connection, fd);
+  in.data.armed.store(0);
   ring_doorbell(connection, fd);  // it may sleep
   hand_back_sending(connection, fd, why);
   // Whoever of the peer's was about to ring has rung now, or will see the request.
@@ -276,7 +278,8 @@ std::uint32_t follow_path(Connection& connection, int fd) {
     std::uint64_t read = 0;
     switch (stage) {
       case kReadTcp: {
-        if (mode == kTcp || !tcp_read(fd, read)) return stage;
+        if (mode == kTcp) return stage;
+        if (!tcp_read(fd, read)) read = state.tcp_taken.load();
         const std::uint64_t left = path.ring_from.load() - read;
         state.tcp_left.store(left > INT64_MAX ? 0 : left);  // never behind us, unless the peer lies
         state.stage.store(kReadRest);
@@ -302,8 +305,11 @@ std::uint32_t follow_path(Connection& connection, int fd) {
           connection.resumed.fetch_add(1);
           return kReadRing;
         }
-        if (!tcp_read(fd, read) || read < path.tcp_from.load()) return stage;
+        // Doorbells are all that there is on TCP before `tcp_from`; those of a peer that is gone may never come.
+        if (path.rung.load() != state.drained.load() && !(tcp_unread(fd) == 0 && tcp_peer_ended(fd))) return stage;
         state.stage.store(kReadBack);
+        if (const int least = connection.low_water.load(); least != 1)
+          kernel::libc().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
         break;
       default:
         return stage;

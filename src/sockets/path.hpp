@@ -38,6 +38,10 @@ void drain_doorbells(Connection& connection, int fd);
 // they are rung for again, or the bell is left to them. `own_sleeps`: how many of them are the caller. False: left.
 bool settle_doorbells(Connection& connection, int fd, std::uint32_t own_sleeps);
 
+// What this end has not read is to come over TCP: the peer sends it again when it next looks, or leaves the ring.
+// False: there is nothing, or it will not.
+bool ask_for_unread_over_tcp(Connection& connection, int fd);
+
 // To the peer, of halves that the program has shut down.
 void tell_of_shutdown(Connection& connection);
 

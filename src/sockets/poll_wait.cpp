@@ -84,10 +84,9 @@ class Polling {
         tcp_is_older_ |= (entry.revents & kIn) != 0 && count_ != 1 && sent_after_tcp(*connection);
         // How it ended, urgent bytes, which come behind the ring, and a half on TCP are for the kernel to say.
         const bool half_on_tcp = ((entry.events & kOut) != 0 && !sends_on_ring(*connection)) ||
-                                 ((entry.events & kIn) != 0 && !receives_on_ring(*connection));
+                                 ((entry.events & kIn) != 0 && receives_over_tcp(*connection));
         only_rings_ &= !half_on_tcp;
-        ending_ |= (half_on_tcp && entry.revents != 0) || connection->peer_says_end() ||
-                   connection->reads_no_more.load(std::memory_order_relaxed) ||
+        ending_ |= (half_on_tcp && entry.revents != 0) || connection->peer_says_end() || connection->has_shut_down() ||
                    ((entry.events & POLLPRI) != 0 &&
                     connection->incoming().path.mode.load(std::memory_order_relaxed) == kBack);
       } else if (EpollSet* const set = find_set(entry.fd)) {
@@ -103,7 +102,7 @@ class Polling {
 
   // Its sender had used TCP before: the kernel would tell of that too.
   static bool sent_after_tcp(const Connection& connection) {
-    return Receiver(connection.memory, connection.in()).first_sent().after_tcp() &&
+    return Receiver(connection.memory, connection.in()).first_unread().mark.after_tcp() &&
            connection.incoming().tally.tcp_used.load(std::memory_order_relaxed) > kernel_asked;
   }
 
@@ -187,10 +186,18 @@ class Polling {
           entry.revents = static_cast<short>(entry.events & kIn);
       } else {
         entry.revents = truth(entry, said, *connection);
+        // It has gone back to TCP just now, and the kernel was not asked for room.
+        if ((entry.events & ~asked_[i].events & kOut) != 0 && !sends_on_ring(*connection))
+          entry.revents |= static_cast<short>(kernel_says(entry.fd, entry.events & kOut) & kOut);
       }
       if (entry.revents != 0) ++found;
     }
     return found;
+  }
+
+  static int kernel_says(int fd, int events) {
+    pollfd entry{fd, static_cast<short>(events), 0};
+    return kernel::libc().poll(&entry, 1, 0) > 0 ? entry.revents : 0;
   }
 
   short truth(const pollfd& entry, short said, Connection& connection) {
@@ -296,7 +303,8 @@ class Polling {
       const Direction& in = connection->incoming();
       if (in.data.sleepers.load(std::memory_order_relaxed) > 1 || in.receiving.stage.load() == kDiscard)
         at_most(kSharedNapMs);
-      if ((entries_[i].events & kOut) == 0 || !sends_on_ring(*connection) || ring_writable(*connection)) continue;
+      if ((entries_[i].events & kOut) == 0 || !sends_on_ring(*connection)) continue;
+      if (ring_writable(*connection)) return Deadline::at_ns(0);  // by now, and its bell may have been taken
       relieve_stalled(*connection, entries_[i].fd);
       at_most(bell_tells_room(*connection) ? nap_for_room(*connection) : kSharedNapMs);
     }
@@ -347,7 +355,7 @@ void RawPolling::count_in(int change) {
       counted_[i] = true;
     } else if (change < 0 && counted_[i]) {
       connection->raw_receivers.fetch_sub(1);
-      if (connection->attached()) announce_if_ready(*connection);
+      if (connection->attached()) announce_if_ready(*connection, entries_[i].fd);
     }
   }
 }

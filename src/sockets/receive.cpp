@@ -137,9 +137,10 @@ class Reading {
     const ssize_t end = ready == 0 ? kernel::libc().recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 1;
     const int fault = errno;
     if (left()) return false;
-    if (ready > 0)
+    if (ready > 0) {
       got = from_kernel(static_cast<std::size_t>(ready));
-    else if (end >= 0)
+      if (got == Got::bytes && (flags_ & MSG_PEEK) == 0) state_.tcp_taken.fetch_add(bytes_);
+    } else if (end >= 0)
       got = end == 0 ? Got::end : Got::nothing;
     else
       got = fault == EAGAIN ? Got::nothing : (errno = fault, Got::fault);
@@ -156,6 +157,8 @@ class Reading {
     else
       bytes_ = ring.read(pieces_, take);
     const std::uint32_t rung = direction_.path.rung.load(std::memory_order_relaxed);
+    if (take == Receiver::Take::peek && direction_.path.mode.load(std::memory_order_relaxed) == kBack)
+      peek_behind_ring();
     if (bytes_ != 0) [[likely]] {
       // A doorbell stays on TCP for as long as there is something to read, so that everybody's poll sees it.
       const bool doorbells = rung != state_.drained.load(std::memory_order_relaxed);
@@ -166,6 +169,15 @@ class Reading {
       return true;
     }
     return nothing_in(ring, got);
+  }
+
+  // What the sender, back on TCP, has sent there after what is in the ring. Doorbells lie before it.
+  void peek_behind_ring() {
+    const std::uint32_t bells = direction_.path.rung.load() - state_.drained.load();
+    if (bytes_ == 0 || pieces_.done() || (flags_ & MSG_TRUNC) != 0 || tcp_unread(fd_) <= static_cast<int>(bells))
+      return;
+    drain_doorbells(connection_, fd_);
+    if (direction_.path.rung.load() == state_.drained.load() && !at_urgent_mark()) (void)kernel_receive(SIZE_MAX);
   }
 
   bool nothing_in(Receiver& ring, Got& got) {
@@ -310,7 +322,7 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
   if ((flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL)) [[unlikely]]
     return peek_at_all(connection, fd, first, count, flags);
   Pieces pieces(first, count);
-  announce_if_ready(connection);
+  announce_if_ready(connection, fd);
   serve_requests(connection, fd);
   const std::size_t wanted = pieces.bytes_left();
   if (wanted == 0) return 0;

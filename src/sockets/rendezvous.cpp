@@ -280,13 +280,19 @@ void attach(Connection& connection, int socket, Segment segment, int side) {
   connection.set_life(Life::attached, std::memory_order_seq_cst);
   tell_of_shutdown(connection);    // of before
   sets_note_attached(connection);  // who sleeps already must be rung for, before the peer may use the ring
-  announce_if_ready(connection);
+  announce_if_ready(connection, socket);
 }
 
 // A thread that was inside the kernel's recv before the memory was there would take doorbells for data.
-void announce_if_ready(Connection& connection) {
-  if (connection.own().attached.load(std::memory_order_relaxed) != 0) return;
-  if (connection.raw_receivers.load(std::memory_order_seq_cst) == 0) connection.own().attached.store(1);
+void announce_if_ready(Connection& connection, int fd) {
+  if (connection.own().attached.load(std::memory_order_relaxed) != 0) [[likely]]
+    return;
+  ReceiveState& state = connection.incoming().receiving;
+  const StreamLock lock(state.lock);
+  if (connection.own().attached.load() != 0 || connection.raw_receivers.load(std::memory_order_seq_cst) != 0) return;
+  std::uint64_t taken = 0;
+  if (tcp_read(fd, taken)) state.tcp_taken.store(taken);
+  connection.own().attached.store(1);
 }
 
 }  // namespace viaduct::sockets

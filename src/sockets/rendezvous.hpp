@@ -20,6 +20,6 @@ void withdraw(Connection& connection);
 void attach(Connection& connection, int socket, Segment segment, int side);
 
 // This process reads with the ring in mind only: the peer may use it now. Harmless to repeat.
-void announce_if_ready(Connection& connection);
+void announce_if_ready(Connection& connection, int fd);
 
 }  // namespace viaduct::sockets

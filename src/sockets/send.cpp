@@ -106,7 +106,7 @@ thread_local Connection* last_sent_on [[gnu::tls_model("initial-exec")]] = nullp
   const bool others_may_send = __libc_single_threaded == 0 && in_a_row == 0;
   if (!in_between && !others_may_send && in_a_row % kKeep != kKeep - 1) [[likely]]
     return ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
-  const SentMark mark = SentMark::of(moment_now(), after_tcp);
+  const SentMark mark = SentMark::of(moment_of_send(), after_tcp);
   connection.sent_mark.store(mark.without_tcp().word(), std::memory_order_relaxed);
   if (after_tcp) {
     connection.tcp_used_then.store(tcp, std::memory_order_relaxed);
@@ -233,6 +233,10 @@ bool sends_on_ring(const Connection& connection) {
 bool receives_on_ring(const Connection& connection) {
   const std::uint32_t stage = connection.incoming().receiving.stage.load(std::memory_order_relaxed);
   return stage == kReadRing;
+}
+
+bool receives_over_tcp(const Connection& connection) {
+  return !receives_on_ring(connection) || connection.incoming().path.mode.load(std::memory_order_relaxed) == kBack;
 }
 
 bool ring_readable(Connection& connection, int fd) {

@@ -218,11 +218,20 @@ class Receiver {
     return slot_length(direction_.receiving.head.load(std::memory_order_relaxed) + slots) != kUnpublished;
   }
   std::size_t bytes_ready();
-  // Of the first byte that was not taken yet; if there is none, of whatever was last there.
-  SentMark first_sent() const {
+  // Where the first byte lies that was not taken yet, and when it was sent; if there is none, of whatever was last
+  // there.
+  struct FirstUnread {
+    std::uint64_t position = 0;
+    std::uint32_t taken = 0;  // bytes of that slot
+    SentMark mark{};
+  };
+  FirstUnread first_unread() const {
     const std::uint64_t head = direction_.receiving.head.load(std::memory_order_relaxed);
-    const bool taken = (slot_length(head) & ~std::uint32_t{kInBulk}) == direction_.receiving.consumed.load();
-    return SentMark(header(taken && slot_length(head + 1) != kUnpublished ? head + 1 : head).sent);
+    const SlotHeader first = header(head), next = header(head + 1);
+    const std::uint32_t taken = direction_.receiving.consumed.load(std::memory_order_relaxed);
+    const bool all = (first.length & ~std::uint32_t{kInBulk}) == taken;
+    if (all && next.stamp == static_cast<std::uint16_t>(head + 2)) return {head + 1, 0, SentMark(next.sent)};
+    return {head, taken, SentMark(first.sent)};
   }
   bool broken() const { return broken_; }
   // How far the sender has come, for those who report only what is new: grows with every byte.

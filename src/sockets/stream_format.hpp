@@ -80,6 +80,7 @@ struct alignas(kLine) ReceiveState {  // written by the receiving end, under its
   std::atomic<std::uint32_t> stage;
   std::atomic<std::uint32_t> drained;      // doorbells taken off TCP
   std::atomic<std::uint32_t> pushed_back;  // a byte behind the doorbells that was taken with them: 0x100 + byte
+  std::atomic<std::uint64_t> tcp_taken;    // bytes received over TCP so far, in stage kReadTcp
 };
 
 // `armed` of a receiver that is about to sleep; 0 nobody does. Any other value names a sleep of its process in which

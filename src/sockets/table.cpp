@@ -168,9 +168,12 @@ Connection* local_peer(const Connection& connection, int& peer_fd) {
 void make_plain(Connection& connection, int fd, Why why) {
   const BriefLock::Hold hold(connection.upgrade_lock);
   if (connection.attached()) {
-    const bool pending = begin_hand_back(connection, fd, why);
     int peer_fd = -1;
-    if (Connection* const peer = pending ? local_peer(connection, peer_fd) : nullptr) serve_requests(*peer, peer_fd);
+    Connection* const peer = local_peer(connection, peer_fd);
+    // Which may go the same way next, and find nobody any more who could send it again.
+    if (peer != nullptr) (void)ask_for_unread_over_tcp(*peer, peer_fd);
+    const bool pending = begin_hand_back(connection, fd, why);
+    if (pending && peer != nullptr) serve_requests(*peer, peer_fd);
     return finish_hand_back(connection, fd, pending ? kHandBackMs : 0);
   }
   withdraw(connection);

@@ -3,7 +3,6 @@
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 
 #include <cstddef>
@@ -24,12 +23,8 @@ bool ask(int fd, tcp_info& info) {
 // <linux/tcp.h> and <netinet/tcp.h> exclude each other.
 enum State : std::uint8_t { kFinWait1 = 4, kTimeWait = 6, kClosed = 7, kCloseWait = 8, kLastAck = 9, kClosing = 11 };
 
-// The peer's FIN has come. It counts as a byte received. A connection that was reset is closed too, with an error.
-bool has_end(int fd, const tcp_info& info) {
-  if (info.tcpi_state == kClosed) {
-    pollfd entry{fd, 0, 0};
-    return kernel::libc().poll(&entry, 1, 0) >= 0 && (entry.revents & POLLERR) == 0;
-  }
+// The peer's FIN has come. It counts as a byte received.
+bool has_end(const tcp_info& info) {
   return info.tcpi_state == kCloseWait || info.tcpi_state == kLastAck || info.tcpi_state == kClosing ||
          info.tcpi_state == kTimeWait;
 }
@@ -38,7 +33,7 @@ bool has_end(int fd, const tcp_info& info) {
 
 bool tcp_peer_ended(int fd) {
   tcp_info info;
-  return ask(fd, info) && (info.tcpi_state == kClosed || has_end(fd, info));
+  return ask(fd, info) && (info.tcpi_state == kClosed || has_end(info));
 }
 
 int tcp_unread(int fd) {
@@ -63,7 +58,8 @@ bool tcp_read(int fd, std::uint64_t& bytes) {
     tcp_info info;
     if (before < 0 || !ask(fd, info)) return false;
     if (tcp_unread(fd) != before) continue;
-    bytes = info.tcpi_bytes_received - (has_end(fd, info) ? 1 : 0) - static_cast<std::uint64_t>(before);
+    if (info.tcpi_state == kClosed) return false;
+    bytes = info.tcpi_bytes_received - (has_end(info) ? 1 : 0) - static_cast<std::uint64_t>(before);
     return true;
   }
 }

@@ -7,8 +7,10 @@
 namespace viaduct::sockets {
 
 bool tcp_written(int fd, std::uint64_t& bytes);  // handed to the kernel for sending
-bool tcp_read(int fd, std::uint64_t& bytes);     // taken from the kernel; the caller is the only reader
-bool tcp_peer_ended(int fd);                     // by its end of stream, or a reset; not by our own shutdown
-int tcp_unread(int fd);                          // ready to be read; -1: cannot tell
+// Taken from the kernel; the caller is the only reader. False too for a connection that is closed both ways: whether an
+// end of stream was counted with the bytes cannot be told then.
+bool tcp_read(int fd, std::uint64_t& bytes);
+bool tcp_peer_ended(int fd);  // by its end of stream, or a reset; not by our own shutdown
+int tcp_unread(int fd);       // ready to be read; -1: cannot tell
 
 }  // namespace viaduct::sockets

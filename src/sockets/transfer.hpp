@@ -26,6 +26,8 @@ bool ring_writable(Connection& connection);  // true as well where TCP is to be 
 // Whether the direction is on the ring, so that what the kernel says about the socket is doorbells.
 bool sends_on_ring(const Connection& connection);
 bool receives_on_ring(const Connection& connection);
+// Some of what comes, or all, may be on TCP.
+bool receives_over_tcp(const Connection& connection);
 
 // After a doorbell, or before sleeping: follows the sender, takes doorbells off if the ring is empty. True: there is
 // something for a reader; `kernel_readable` is what poll() said of the socket, `own_sleeps` how often the caller itself
