@@ -1,7 +1,7 @@
 // sockets-torture: what goes wrong on purpose, meant to run under libviaduct-sockets.so. Everything that arrives is
 // verified; exit code 0 means that nothing was lost, nothing hung and nobody crashed.
 //
-//   sockets-torture kill|mix|stopped|crowd|pool|storm|hostile|giga|nofile|no-memfd|no-proc ROUNDS [SEED]
+//   sockets-torture kill|mix|leave|stopped|crowd|pool|storm|hostile|giga|nofile|no-memfd|no-proc ROUNDS [SEED]
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -352,6 +352,7 @@ int main(int count, char** arguments) {
   if (mode == "kill") return kill_either(rounds, seed);
   if (mode == "mix") return mix(rounds, seed);
   if (mode == "crowd") return crowd(rounds, seed);
+  if (mode == "leave") return leave(rounds, seed);
   if (mode == "pool") return pool(rounds, seed);
   if (mode == "stopped") return stopped(rounds, seed);
   if (mode == "giga") return hand_back_a_gigabyte(rounds, seed);
@@ -361,7 +362,7 @@ int main(int count, char** arguments) {
   if (mode == "no-memfd") return without(rounds, seed, no_memfd);
   if (mode == "no-proc") return without(rounds, seed, no_proc);
   std::fprintf(stderr,
-               "usage: %s kill|mix|stopped|crowd|pool|storm|hostile|giga|nofile|no-memfd|no-proc ROUNDS [SEED]\n",
+               "usage: %s kill|mix|leave|stopped|crowd|pool|storm|hostile|giga|nofile|no-memfd|no-proc ROUNDS [SEED]\n",
                arguments[0]);
   return 2;
 }

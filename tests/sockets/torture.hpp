@@ -61,6 +61,7 @@ class StreamOf {
 
 // The modes. 0: nothing was lost, nothing hung and nobody crashed.
 int crowd(int rounds, unsigned seed);
+int leave(int rounds, unsigned seed);
 int pool(int rounds, unsigned seed);
 int stopped(int rounds, unsigned seed);
 int hand_back_a_gigabyte(int rounds, unsigned seed);

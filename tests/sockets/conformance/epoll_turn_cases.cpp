@@ -149,4 +149,25 @@ CASE(epoll, order, "a peer that sends on one connection after the other, some of
   }
 }
 
+CASE(epoll, other_words, "EPOLLRDNORM and EPOLLWRNORM, alone and beside EPOLLIN and EPOLLOUT") {
+  Link link = run.warm();
+  const int set = ::epoll_create1(0);
+  epoll_event event{.events = 0, .data = {.u64 = 1}};
+  call("epoll_ctl", ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event));
+  for (const bool data : {false, true}) {
+    if (data) run.peer_sends(link, 5);
+    ::usleep(1000);
+    for (const std::uint32_t asked : {static_cast<std::uint32_t>(EPOLLRDNORM), static_cast<std::uint32_t>(EPOLLWRNORM),
+                                      EPOLLIN | EPOLLRDNORM, EPOLLRDNORM | EPOLLWRNORM | EPOLLOUT}) {
+      event.events = asked;
+      call("epoll_ctl", ::epoll_ctl(set, EPOLL_CTL_MOD, link.fd, &event));
+      event.events = 0;
+      call("epoll_wait", ::epoll_wait(set, &event, 1, 20));
+      note("%x", event.events);
+    }
+  }
+  ::close(set);
+  ::close(link.fd);
+}
+
 }  // namespace conformance

@@ -139,4 +139,26 @@ CASE(data, nothing_at_all, "messages of no bytes, while nothing is there and aft
   ::close(link.fd);
 }
 
+CASE(data, end_again, "the end of a stream is told as often as it is asked for, and a reset once") {
+  char byte;
+  Link own = run.warm();
+  ::fcntl(own.fd, F_SETFL, O_NONBLOCK);
+  call("shutdown", ::shutdown(own.fd, SHUT_RD));
+  for (int i = 0; i < 3; ++i) call("after our own", ::recv(own.fd, &byte, 1, 0));
+  ::close(own.fd);
+  Link closed = run.warm();
+  ::fcntl(closed.fd, F_SETFL, O_NONBLOCK);
+  run.peer_says("close", Order::close, closed);
+  ::usleep(1000);
+  for (int i = 0; i < 3; ++i) call("after the peer's", ::recv(closed.fd, &byte, 1, 0));
+  ::close(closed.fd);
+  Link reset = run.warm();
+  run.peer_sends(reset, 1);
+  run.peer_says("abort", Order::abort, reset);
+  ::usleep(1000);
+  std::array<char, 10> bytes;
+  for (int i = 0; i < 3; ++i) call("all of ten", ::recv(reset.fd, bytes.data(), bytes.size(), MSG_WAITALL));
+  ::close(reset.fd);
+}
+
 }  // namespace conformance
