@@ -76,8 +76,8 @@ class Waiting {
       if (tcp_is_older_) [[unlikely]] {
         if (found == most_) return found;
         found = std::max(glance_at_kernel(found, now_ns()), found);
-        if (found == most_) return found;
-        found = from_rings(found);
+        if (found < most_) found = from_rings(found);
+        if (found != 0) return found;
       }
       // The clock costs as much as a look: asked now and then, unless there is time to lose.
       if (found != 0 && news_ && ++set_.waits_since_kernel < kWaitsPerTurn) return found;
