@@ -94,17 +94,13 @@ Route choose(Connection& connection, int fd, bool look_closely) {
   return leave ? Route::tcp : Route::ring;
 }
 
-thread_local Connection* last_sent_on [[gnu::tls_model("initial-exec")]] = nullptr;
+constexpr std::uint32_t kKeepMark = 64;  // sends in a row
 
-// Under the sending lock, before the ring is written to: marks what follows with its place among all that is sent. One
-// connection alone keeps its mark for a while, as the clock takes longer than the rest.
-[[gnu::always_inline]] inline void put_in_order(Connection& connection, Sender& ring, std::uint32_t in_a_row) {
-  constexpr std::uint32_t kKeep = 64;
+[[gnu::noinline]] void mark_anew(Connection& connection, Sender& ring, std::uint32_t in_a_row) {
   const std::uint64_t tcp = tcp_used.load(std::memory_order_relaxed);
   const bool after_tcp = tcp != connection.tcp_used_then.load(std::memory_order_relaxed);
   const bool in_between = last_sent_on != &connection || after_tcp;
-  const bool others_may_send = __libc_single_threaded == 0 && in_a_row == 0;
-  if (!in_between && !others_may_send && in_a_row % kKeep != kKeep - 1) [[likely]]
+  if (!in_between && in_a_row % kKeepMark != 0 && in_a_row % kKeepMark != kKeepMark - 1)
     return ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
   const SentMark mark = SentMark::of(moment_of_send(), after_tcp);
   connection.sent_mark.store(mark.without_tcp().word(), std::memory_order_relaxed);
@@ -116,10 +112,19 @@ thread_local Connection* last_sent_on [[gnu::tls_model("initial-exec")]] = nullp
   ring.sent_at(mark);
 }
 
+// Under the sending lock, before the ring is written to: marks what follows with its place among all that is sent. One
+// connection alone keeps its mark for a while, where no other thread can use another meanwhile.
+[[gnu::always_inline]] inline void put_in_order(Connection& connection, Sender& ring, std::uint32_t in_a_row) {
+  if (last_sent_on == &connection && __libc_single_threaded != 0 && in_a_row % kKeepMark != kKeepMark - 1) [[likely]]
+    ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
+  else
+    mark_anew(connection, ring, in_a_row);
+}
+
 // A server answers its clients in turn, and each answer waits for the client's processor to let go of a line. So the
 // line of the one that is likely to be next is asked for now.
 [[gnu::always_inline]] inline void fetch_line_of_follower(Connection& connection) {
-  Connection* const last = last_sent_on;
+  auto* const last = static_cast<Connection*>(last_sent_on);
   if (last == &connection) return;
   last_sent_on = &connection;
   if (last != nullptr) last->follower.store(&connection, std::memory_order_relaxed);
