@@ -100,8 +100,8 @@ class Waiting {
   static bool wants_data(const EpollItem& item) { return (item.events & kEpollData) != 0; }
   static bool on_edge(const EpollItem& item) { return (item.events & EPOLLET) != 0; }
 
-  // The events that the ring alone can tell.
-  static std::uint32_t ring_says(EpollItem& item) {
+  // The events that the ring alone can tell; `unread`: of which slot, if of data.
+  static std::uint32_t ring_says(EpollItem& item, Receiver::FirstUnread* unread = nullptr) {
     Connection& connection = *item.connection;
     if (item.still.holds()) [[likely]]
       return 0;
@@ -109,14 +109,19 @@ class Waiting {
     std::uint32_t bits = 0;
     if (wants_data(item)) {
       const Stillness before(connection.memory, connection.in());
-      if (!ring_readable(connection, item.fd)) {
-        const bool data_only = (item.events & kEpollRoom) == 0 && connection.low_water.load() == 1;
-        const bool lasting =
-            data_only && receives_on_ring(connection) && before.is_of_head(connection.memory, connection.in());
+      const ReceiveState& state = connection.incoming().receiving;
+      const std::uint32_t taken = state.consumed.load(std::memory_order_relaxed);
+      const bool plainly = receives_on_ring(connection) && connection.low_water.load(std::memory_order_relaxed) == 1 &&
+                           state.pushed_back.load(std::memory_order_relaxed) == 0;
+      if (plainly ? !before.has_data(taken) : !ring_readable(connection, item.fd)) {
+        const bool lasting = (item.events & kEpollRoom) == 0 && receives_on_ring(connection) &&
+                             connection.low_water.load(std::memory_order_relaxed) == 1 &&
+                             before.is_of_head(connection.memory, connection.in());
         item.still = lasting ? before : Stillness();
       } else if (!on_edge(item) || has_new_data(item)) {
         bits = item.events & kEpollData;
         before.prefetch_behind();
+        if (unread != nullptr) *unread = before.first_unread(taken);
       }
     }
     if (EpollSet::wants_room(item) && !(on_edge(item) && item.room_told && bits == 0) && ring_writable(connection))
@@ -231,9 +236,10 @@ class Waiting {
   [[gnu::always_inline]] bool has_something(EpollItem& item, std::uint64_t tcp_known, std::uint64_t latest) {
     if (item.still.holds()) [[likely]]
       return false;
-    const std::uint32_t bits = ring_says(item);
+    Receiver::FirstUnread unread;
+    const std::uint32_t bits = ring_says(item, &unread);
     if (bits == 0) return false;
-    note_when(item, bits, tcp_known);
+    note_when(item, bits, unread, tcp_known);
     if (item.heard_since > latest) return false;
     item.heard_bits = bits;
     item.heard_in = set_.turn;
@@ -241,11 +247,10 @@ class Waiting {
   }
 
   // What was told and left is as old as what had been heard by then.
-  void note_when(EpollItem& item, std::uint32_t bits, std::uint64_t tcp_known) const {
+  void note_when(EpollItem& item, std::uint32_t bits, const Receiver::FirstUnread& unread,
+                 std::uint64_t tcp_known) const {
     const Connection& connection = *item.connection;
     const bool sent = (bits & kEpollData) != 0 && receives_on_ring(connection);
-    const Receiver::FirstUnread unread =
-        sent ? Receiver(connection.memory, connection.in()).first_unread() : Receiver::FirstUnread{};
     item.heard_slot = unread.position;
     item.heard_taken = unread.taken;
     const bool told = !sent || unread.position == item.told_slot;

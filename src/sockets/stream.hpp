@@ -285,6 +285,15 @@ class Stillness {
       seen_[i] = header_[i]->load(std::memory_order_acquire);  // A1
     }
   }
+  // What the words say of a ring from whose first slot `taken` bytes were taken: as Receiver::has_data() and
+  // first_unread(), without another look.
+  bool has_data(std::uint32_t taken) const {
+    return (is_there(0) && length(0) > taken) || (is_there(0) && is_there(1));
+  }
+  Receiver::FirstUnread first_unread(std::uint32_t taken) const {
+    const bool next = length(0) == taken && is_there(1);
+    return {head_ + (next ? 1 : 0), next ? 0 : taken, SentMark(slot(next ? 1 : 0).sent)};
+  }
   // After the look: nobody has read on to another slot meanwhile.
   bool is_of_head(const StreamMemory& memory, int direction) const { return head(memory, direction) == head_; }
   // What holds() will look at.
@@ -300,6 +309,11 @@ class Stillness {
   }
 
  private:
+  SlotHeader slot(int which) const { return std::bit_cast<SlotHeader>(seen_[which]); }
+  bool is_there(int which) const {
+    return slot(which).stamp == static_cast<std::uint16_t>(head_ + static_cast<std::uint64_t>(which) + 1);
+  }
+  std::uint32_t length(int which) const { return slot(which).length & ~std::uint32_t{kInBulk}; }
   static std::uint64_t head(const StreamMemory& memory, int direction) {
     return memory.direction(direction).receiving.head.load(std::memory_order_acquire);
   }
