@@ -188,8 +188,8 @@ bool take_over(int fd) {
     adopt(fd, (kernel::libc().fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
     Connection* const connection = find_connection(fd);
     if (connection == nullptr) return false;
-    attach(*connection, fd, std::move(*segment), entry.side);
     connection->shared.store(true);
+    attach(*connection, fd, std::move(*segment), entry.side);
     if (is_standard(fd)) make_plain(*connection, fd, Why::stdio);
     return true;
   }

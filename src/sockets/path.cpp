@@ -13,6 +13,7 @@
 #include "sockets/epoll_set.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/peer_socket.hpp"
+#include "sockets/table.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
@@ -86,7 +87,7 @@ bool ring_once(Connection& connection, int fd) {
 bool switch_to_ring(Connection& connection, int fd) {
   if (connection.peer().attached.load(std::memory_order_acquire) == 0 || connection.raw_senders.load() != 0 ||
       connection.own().raw_senders.load() != 0 || connection.own().finished.load() != 0 ||
-      (connection.peer().request.load() & kTakeBack) != 0)
+      (connection.peer().request.load() & kTakeBack) != 0 || has_other_holders(connection))
     return false;
   Path& path = connection.outgoing().path;
   std::uint64_t written;
@@ -269,6 +270,22 @@ void serve_requests(Connection& connection, int fd) {
     hand_back_sending(connection, fd, Why::handed_back);
 }
 
+namespace {
+
+// What TCP was to bring will not come: its sender has ended without having been able to send it again, or had left the
+// ring before it knew that it should. Who sends again holds the lock from before it says kBack until the ring is empty.
+bool ring_is_left_to_us(const Connection& connection, int fd, std::uint32_t mode) {
+  const Direction& in = connection.incoming();
+  if (mode != kBack) {
+    pollfd entry{fd, POLLRDHUP, 0};
+    return kernel::libc().poll(&entry, 1, 0) > 0 && in.path.mode.load() != kBack;
+  }
+  const std::uint32_t holder = in.sending.lock.load(std::memory_order_acquire);
+  return (holder == 0 || thread_is_gone(holder)) && Receiver(connection.memory, connection.in()).has_data();
+}
+
+}  // namespace
+
 std::uint32_t follow_path(Connection& connection, int fd) {
   const Path& path = connection.incoming().path;
   ReceiveState& state = connection.incoming().receiving;
@@ -296,15 +313,13 @@ std::uint32_t follow_path(Connection& connection, int fd) {
         break;
       case kDiscard:
         drain_doorbells(connection, fd);
-        if (mode != kBack) {
-          // It has ended without having been able to send again what is in the ring: so that is read after all.
-          pollfd entry{fd, POLLRDHUP, 0};
-          if (kernel::libc().poll(&entry, 1, 0) <= 0 || connection.incoming().path.mode.load() == kBack) return stage;
+        if (ring_is_left_to_us(connection, fd, mode)) {
           connection.own().request.fetch_and(~std::uint32_t{kTakeBack});
           state.stage.store(kReadRing);
           connection.resumed.fetch_add(1);
           return kReadRing;
         }
+        if (mode != kBack || Receiver(connection.memory, connection.in()).has_data()) return stage;
         // Doorbells are all that there is on TCP before `tcp_from`; those of a peer that is gone may never come.
         if (path.rung.load() != state.drained.load() && !(tcp_unread(fd) == 0 && tcp_peer_ended(fd))) return stage;
         state.stage.store(kReadBack);

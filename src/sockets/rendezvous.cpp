@@ -304,6 +304,7 @@ void announce_if_ready(Connection& connection, int fd) {
   ReceiveState& state = connection.incoming().receiving;
   const StreamLock lock(state.lock);
   if (connection.own().attached.load() != 0 || connection.raw_receivers.load(std::memory_order_seq_cst) != 0) return;
+  if (has_other_holders(connection)) return;  // whose threads we do not see
   std::uint64_t taken = 0;
   if (tcp_read(fd, taken)) state.tcp_taken.store(taken);
   connection.own().attached.store(1);

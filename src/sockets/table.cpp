@@ -107,6 +107,10 @@ pid_t own_pid() {
   return pid;
 }
 
+bool has_other_holders(const Connection& connection) {
+  return connection.shared.load() && !sole_member(connection.own().holders, own_pid());
+}
+
 bool in_borrowed_memory() {
   return ::getpid() != own_pid();
 }

@@ -43,4 +43,7 @@ void table_before_fork();
 void table_after_fork_in_parent();
 void table_after_fork_in_child();
 
+// Another process has this end open.
+bool has_other_holders(const Connection& connection);
+
 }  // namespace viaduct::sockets
