@@ -326,48 +326,49 @@ int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* ev
   return 0;
 }
 
-void sets_note_attached(Connection& connection) {
+namespace {
+
+// The connection's places in sets, each under its set's lock.
+template <class Use>
+void each_place(Connection& connection, Use&& use) {
   for (auto& place : connection.items) {
     EpollItem* const item = place.load();
     if (item == nullptr) continue;
     const BriefLock::Hold hold(item->set->lock);
-    if (place.load() != item) continue;
-    item->set->activate(*item);
-    if (item->set->sleeping.load() != 0) item->set->arm(*item);
+    if (place.load() == item) use(*item->set, *item);
   }
 }
 
+}  // namespace
+
+void sets_note_attached(Connection& connection) {
+  each_place(connection, [](EpollSet& set, EpollItem& item) {
+    set.activate(item);
+    if (set.sleeping.load() != 0) set.arm(item);
+  });
+}
+
 void sets_note_blocked(Connection& connection) {
-  for (auto& place : connection.items) {
-    EpollItem* const item = place.load();
-    if (item == nullptr) continue;
-    const BriefLock::Hold hold(item->set->lock);
-    if (place.load() != item || (item->events & kEpollRoom) == 0) continue;
-    item->room_told = false;
-    item->set->activate(*item);
-  }
+  each_place(connection, [](EpollSet& set, EpollItem& item) {
+    if ((item.events & kEpollRoom) == 0) return;
+    item.room_told = false;
+    set.activate(item);
+  });
 }
 
 void sets_note_read(Connection& connection) {
   connection.bell_shared.store(false, std::memory_order_relaxed);
-  for (auto& place : connection.items) {
-    EpollItem* const item = place.load();
-    if (item == nullptr) continue;
-    const BriefLock::Hold hold(item->set->lock);
-    if (place.load() == item && item->set->sleeping.load() == 0) item->set->activate(*item);
-  }
+  each_place(connection, [](EpollSet& set, EpollItem& item) {
+    if (set.sleeping.load() == 0) set.activate(item);
+  });
 }
 
 void sets_note_resumed(Connection& connection) {
-  for (auto& place : connection.items) {
-    EpollItem* const item = place.load();
-    if (item == nullptr) continue;
-    const BriefLock::Hold hold(item->set->lock);
-    if (place.load() != item) continue;
-    item->still = {};
-    item->set->activate(*item);
-    end_sleep(*item->set, *item);
-  }
+  each_place(connection, [](EpollSet& set, EpollItem& item) {
+    item.still = {};
+    set.activate(item);
+    end_sleep(set, item);
+  });
 }
 
 // ---- fork: the kernel's set is shared from now on, the table of members is not
