@@ -171,7 +171,7 @@ class EpollSet {
   std::uint64_t last_told_ns = 0;  // of all changes
   int waits_since_kernel = 0;
   bool kernel_is_due = false;      // rings had as much as the program takes at once
-  std::uint64_t kernel_asked = 0;  // the moment of that
+  std::uint64_t kernel_asked = 0;  // the moment at which the kernel last told all it had
   std::uint64_t heard_until = 0;   // the latest moment that is known
   Spinner spinner{settings().spin_ns};
   EpollSet* next_free = nullptr;

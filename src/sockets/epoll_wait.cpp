@@ -76,7 +76,7 @@ class Waiting {
       if (tcp_is_older_) [[unlikely]] {
         if (found == most_) return found;
         found = std::max(glance_at_kernel(found, now_ns()), found);
-        if (found < most_) found = from_rings(found);
+        if (found < most_) found = from_rings_behind(found);
         if (found != 0) return found;
       }
       // The clock costs as much as a look: asked now and then, unless there is time to lose.
@@ -101,7 +101,7 @@ class Waiting {
   static bool on_edge(const EpollItem& item) { return (item.events & EPOLLET) != 0; }
 
   // The events that the ring alone can tell; `unread`: of which slot, if of data.
-  static std::uint32_t ring_says(EpollItem& item, Receiver::FirstUnread* unread = nullptr) {
+  static std::uint32_t ring_says(EpollItem& item, Stillness::FirstUnread* unread = nullptr) {
     Connection& connection = *item.connection;
     if (item.still.holds()) [[likely]]
       return 0;
@@ -155,17 +155,17 @@ class Waiting {
     return false;
   }
 
-  // Before the kernel was asked; or after that, behind what was told so far.
   int from_rings() {
     const BriefLock::Hold hold(set_.lock);
-    const int heard = listen(set_.kernel_asked), older = newer_than_tcp(heard);
+    const int heard = listen(set_.kernel_asked), older = older_than_tcp(heard);
     tcp_is_older_ = older != heard;
     const int told = std::min(older, most_);
     for (int i = 0; i < told; ++i) tell(*set_.heard[i], i);
     news_ = told == 0 || set_.heard[told - 1]->heard_news;
     return tcp_is_older_ ? told : from_nested(told);
   }
-  int from_rings(int already) {
+  // After the kernel was asked, behind what was told so far.
+  int from_rings_behind(int already) {
     const BriefLock::Hold hold(set_.lock);
     const std::uint32_t round = set_.turn;
     const int told = std::min(not_told_in(round, listen(set_.kernel_asked)), most_ - already);
@@ -236,7 +236,7 @@ class Waiting {
   [[gnu::always_inline]] bool has_something(EpollItem& item, std::uint64_t tcp_known, std::uint64_t latest) {
     if (item.still.holds()) [[likely]]
       return false;
-    Receiver::FirstUnread unread;
+    Stillness::FirstUnread unread;
     const std::uint32_t bits = ring_says(item, &unread);
     if (bits == 0) return false;
     note_when(item, bits, unread, tcp_known);
@@ -247,7 +247,7 @@ class Waiting {
   }
 
   // What was told and left is as old as what had been heard by then.
-  void note_when(EpollItem& item, std::uint32_t bits, const Receiver::FirstUnread& unread,
+  void note_when(EpollItem& item, std::uint32_t bits, const Stillness::FirstUnread& unread,
                  std::uint64_t tcp_known) const {
     const Connection& connection = *item.connection;
     const bool sent = (bits & kEpollData) != 0 && receives_on_ring(connection);
@@ -261,7 +261,7 @@ class Waiting {
   }
 
   // How many of those heard come before the first that its sender sent after using TCP: the kernel may have older.
-  int newer_than_tcp(int heard) const {
+  int older_than_tcp(int heard) const {
     int count = 0;
     while (count < heard && !set_.heard[count]->heard_after_tcp) ++count;
     return count;
@@ -319,7 +319,7 @@ class Waiting {
   int rings_before(int found, std::uint64_t asked_before) {
     const BriefLock::Hold hold(set_.lock);
     const std::uint32_t round = set_.turn;
-    const int older = not_told_in(round, newer_than_tcp(listen(asked_before)));
+    const int older = not_told_in(round, older_than_tcp(listen(asked_before)));
     const int added = std::min(older, most_ - found);
     std::copy_backward(events_, events_ + found, events_ + found + added);
     for (int i = 0; i < added; ++i) tell(*set_.heard[i], i);

@@ -196,6 +196,7 @@ void keep_reading_ring(Connection& connection, bool peer_has_ended) {
 bool ask_for_unread_over_tcp(Connection& connection, int fd) {
   Direction& in = connection.incoming();
   const StreamLock lock(in.receiving.lock);
+  in.data.armed.store(0);
   if (in.path.mode.load() == kBack || peer_sends_no_more(connection, fd)) return false;
   connection.own().request.fetch_or(kTakeBack);
   // From here on nobody of this side reads the ring.
@@ -206,7 +207,6 @@ bool ask_for_unread_over_tcp(Connection& connection, int fd) {
 bool begin_hand_back(Connection& connection, int fd, Why why) {
   Direction& in = connection.incoming();
   const bool pending = ask_for_unread_over_tcp(connection, fd);
-  in.data.armed.store(0);
   ring_doorbell(connection, fd);  // it may sleep
   hand_back_sending(connection, fd, why);
   // Whoever of the peer's was about to ring has rung now, or will see the request.

@@ -102,7 +102,8 @@ class Polling {
 
   // Its sender had used TCP before: the kernel would tell of that too.
   static bool sent_after_tcp(const Connection& connection) {
-    return Receiver(connection.memory, connection.in()).first_unread().mark.after_tcp() &&
+    const Stillness ring(connection.memory, connection.in());
+    return ring.first_unread(connection.incoming().receiving.consumed.load()).mark.after_tcp() &&
            connection.incoming().tally.tcp_used.load(std::memory_order_relaxed) > kernel_asked;
   }
 

@@ -94,13 +94,17 @@ Route choose(Connection& connection, int fd, bool look_closely) {
   return leave ? Route::tcp : Route::ring;
 }
 
-constexpr std::uint32_t kKeepMark = 64;  // sends in a row
+constexpr std::uint32_t kKeepMark = 64;  // sends: so that a slot's header never says again what it said (Stillness)
+
+bool mark_is_old(const Connection& connection) {
+  return connection.sends_since_clock % kKeepMark == 0;
+}
 
 [[gnu::noinline]] void mark_anew(Connection& connection, Sender& ring, std::uint32_t in_a_row) {
   const std::uint64_t tcp = tcp_used.load(std::memory_order_relaxed);
   const bool after_tcp = tcp != connection.tcp_used_then.load(std::memory_order_relaxed);
   const bool in_between = last_sent_on != &connection || after_tcp;
-  if (!in_between && in_a_row % kKeepMark != 0 && in_a_row % kKeepMark != kKeepMark - 1)
+  if (!in_between && in_a_row != 0 && !mark_is_old(connection))
     return ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
   const SentMark mark = SentMark::of(moment_of_send(), after_tcp);
   connection.sent_mark.store(mark.without_tcp().word(), std::memory_order_relaxed);
@@ -113,9 +117,10 @@ constexpr std::uint32_t kKeepMark = 64;  // sends in a row
 }
 
 // Under the sending lock, before the ring is written to: marks what follows with its place among all that is sent. One
-// connection alone keeps its mark for a while, where no other thread can use another meanwhile.
+// connection alone keeps its mark for a while, where no other thread can use another meanwhile. `in_a_row`: small
+// messages since this end last received.
 [[gnu::always_inline]] inline void put_in_order(Connection& connection, Sender& ring, std::uint32_t in_a_row) {
-  if (last_sent_on == &connection && __libc_single_threaded != 0 && in_a_row % kKeepMark != kKeepMark - 1) [[likely]]
+  if (last_sent_on == &connection && __libc_single_threaded != 0 && !mark_is_old(connection)) [[likely]]
     ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
   else
     mark_anew(connection, ring, in_a_row);

@@ -218,21 +218,6 @@ class Receiver {
     return slot_length(direction_.receiving.head.load(std::memory_order_relaxed) + slots) != kUnpublished;
   }
   std::size_t bytes_ready();
-  // Where the first byte lies that was not taken yet, and when it was sent; if there is none, of whatever was last
-  // there.
-  struct FirstUnread {
-    std::uint64_t position = 0;
-    std::uint32_t taken = 0;  // bytes of that slot
-    SentMark mark{};
-  };
-  FirstUnread first_unread() const {
-    const std::uint64_t head = direction_.receiving.head.load(std::memory_order_relaxed);
-    const SlotHeader first = header(head), next = header(head + 1);
-    const std::uint32_t taken = direction_.receiving.consumed.load(std::memory_order_relaxed);
-    const bool all = (first.length & ~std::uint32_t{kInBulk}) == taken;
-    if (all && next.stamp == static_cast<std::uint16_t>(head + 2)) return {head + 1, 0, SentMark(next.sent)};
-    return {head, taken, SentMark(first.sent)};
-  }
   bool broken() const { return broken_; }
   // How far the sender has come, for those who report only what is new: grows with every byte.
   std::uint64_t frontier(std::uint64_t from) const;
@@ -276,6 +261,14 @@ class Receiver {
 // that found the ring empty, so that whatever comes later shows; good only if that look was at the same two slots.
 class Stillness {
  public:
+  // Where the first byte lies that was not taken yet, and when it was sent; if there is none, of whatever was last
+  // there.
+  struct FirstUnread {
+    std::uint64_t position = 0;
+    std::uint32_t taken = 0;  // bytes of that slot
+    SentMark mark{};
+  };
+
   Stillness() = default;
   Stillness(const StreamMemory& memory, int direction) {
     head_ = head(memory, direction);
@@ -285,12 +278,12 @@ class Stillness {
       seen_[i] = header_[i]->load(std::memory_order_acquire);  // A1
     }
   }
-  // What the words say of a ring from whose first slot `taken` bytes were taken: as Receiver::has_data() and
-  // first_unread(), without another look.
+  // What the words say of a ring from whose first slot `taken` bytes were taken: as Receiver::has_data(),
+  // without another look.
   bool has_data(std::uint32_t taken) const {
     return (is_there(0) && length(0) > taken) || (is_there(0) && is_there(1));
   }
-  Receiver::FirstUnread first_unread(std::uint32_t taken) const {
+  FirstUnread first_unread(std::uint32_t taken) const {
     const bool next = length(0) == taken && is_there(1);
     return {head_ + (next ? 1 : 0), next ? 0 : taken, SentMark(slot(next ? 1 : 0).sent)};
   }
