@@ -1,4 +1,4 @@
-// The inside of an epoll set, for epoll_set.cpp (members) and epoll_wait.cpp (waiting).
+// The inside of an epoll set, for epoll_set.cpp (members), epoll_wait.cpp (waiting) and epoll_asleep.cpp (sleeping).
 #pragma once
 
 #include <signal.h>
@@ -191,5 +191,13 @@ class EpollSet {
 };
 
 EpollItem* item_of(std::uint64_t data);
+
+// Of edge-triggered members: data that was not reported yet; all that is there is reported now.
+bool has_new_data(const EpollItem& item);
+void note_reported(EpollItem& item);
+// Another number whenever something has come to the set, or room.
+std::uint64_t contents(EpollSet& set);
+// The set in `set` that has something which is to be told; null: it has nothing.
+EpollSet* nested_with_news(const EpollSet& set, const EpollSet::Nested& entry, int depth = 0);
 
 }  // namespace viaduct::sockets

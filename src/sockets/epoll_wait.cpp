@@ -18,47 +18,9 @@ constexpr std::uint64_t kTellNs = 1'000'000;     // nor are the program's change
 constexpr int kWaitsPerTurn = 16;                // waits between looks at the clock, while rings have something
 constexpr int kLookAhead = 6;                    // members whose lines are asked for ahead
 constexpr int kLeastHeard = 64;                  // looked for, however few the program takes
-constexpr int kDeepest = 5;                      // sets in sets, as the kernel has it
-constexpr std::uint32_t kIdleSleeps = 8;         // then an active member is armed
 
 std::uint64_t now_ns() {
   return Clock::steady().now_ns();
-}
-
-// For edge-triggered members: how far data was reported, and how far it is there.
-std::uint64_t reported(const EpollItem& item) {
-  return item.resumed == item.connection->resumed.load(std::memory_order_relaxed) ? item.reported : 0;
-}
-std::uint64_t reportable(const EpollItem& item) {
-  return Receiver(item.connection->memory, item.connection->in()).frontier(reported(item));
-}
-bool has_new_data(const EpollItem& item) {
-  return reportable(item) != reported(item);
-}
-void note_reported(EpollItem& item) {
-  item.reported = reportable(item);
-  item.resumed = item.connection->resumed.load(std::memory_order_relaxed);
-}
-
-// Another number whenever something has come, or room.
-std::uint64_t contents(EpollSet& set) {
-  const BriefLock::Hold hold(set.lock);
-  std::uint64_t sum = 1;
-  for (int i = 0; i < set.active_count; ++i) {
-    const EpollItem& item = *set.active[i];
-    if (item.deleted || !item.connection->attached()) continue;
-    const std::uint64_t data = Receiver(item.connection->memory, item.connection->in()).frontier(0);
-    const std::uint64_t room = EpollSet::has_room_to_tell(item) ? 1 : 0;
-    sum += (static_cast<std::uint64_t>(item.id) << 32 ^ data << 1 ^ room) * 0x100000001b3;
-  }
-  return sum;
-}
-
-// A set in another one has something that is to be told.
-EpollSet* nested_with_news(const EpollSet& set, const EpollSet::Nested& entry, int depth = 0) {
-  EpollSet* const inner = (entry.events & kEpollData) != 0 ? find_set(entry.fd) : nullptr;
-  if (inner == nullptr || inner == &set || !set_ready(*inner, depth)) return nullptr;
-  return (entry.events & EPOLLET) == 0 || contents(*inner) != entry.told ? inner : nullptr;
 }
 
 class Waiting {
@@ -494,76 +456,6 @@ class Waiting {
 
 int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline deadline, const sigset_t* mask) {
   return Waiting(set, epoll, events, most, mask).wait(deadline);
-}
-
-bool set_ready(EpollSet& set, int depth) {
-  const BriefLock::Hold hold(set.lock);
-  for (int i = 0; i < set.active_count; ++i) {
-    EpollItem& item = *set.active[i];
-    if (!item.deleted && item.connection->attached() && EpollSet::has_room_to_tell(item)) return true;
-    if (!item.fired && !item.deleted && item.connection->attached() && (item.events & kEpollData) != 0 &&
-        ring_readable(*item.connection, item.fd) && ((item.events & EPOLLET) == 0 || has_new_data(item)))
-      return true;
-  }
-  for (int i = 0; depth < kDeepest && i < set.nested_count; ++i)
-    if (nested_with_news(set, set.nested[i], depth + 1) != nullptr) return true;
-  return false;
-}
-
-void set_tell_kernel(EpollSet& set, int depth) {
-  const BriefLock::Hold hold(set.lock);
-  for (int i = set.active_count - 1; i >= 0; --i) tell_kernel(*set.active[i]);  // may take itself out
-  for (int i = 0; depth < kDeepest && i < set.nested_count; ++i)
-    if (EpollSet* const inner = find_set(set.nested[i].fd); inner != nullptr && inner != &set)
-      set_tell_kernel(*inner, depth + 1);
-}
-
-void set_expect(EpollSet& set, std::uint64_t sleep) {
-  const BriefLock::Hold hold(set.lock);
-  for (int i = 0; i < set.active_count;) {
-    EpollItem& item = *set.active[i];
-    if (item.deleted || !item.connection->attached() ||
-        (++item.idle_sleeps > kIdleSleeps && !EpollSet::lacks_room(item))) {
-      if (set.put_to_sleep(item)) continue;  // the last one takes its place in the list
-    }
-    set.arm(item, sleep);
-    ++i;
-  }
-  for (int i = 0; i < set.nested_count; ++i) {
-    EpollSet* const inner = find_set(set.nested[i].fd);
-    if (inner == nullptr || inner == &set) continue;
-    if (!set.nested[i].counted.is(*inner)) set.nested[i].counted = SetAsleep(*inner);
-    set_expect(*inner);
-  }
-}
-
-void set_leave(EpollSet& set) {
-  int before = set.sleeping.load();
-  while (before > 0 && !set.sleeping.compare_exchange_weak(before, before - 1)) continue;
-  if (before == 1) set_stop_expecting(set);
-}
-
-SetAsleep::SetAsleep(EpollSet& set) : set_(&set), epoch_(set.epoch.load()) {
-  set.sleeping.fetch_add(1);
-}
-
-bool SetAsleep::is(const EpollSet& set) const {
-  return set_ == &set && epoch_ == set.epoch.load();
-}
-
-void SetAsleep::leave() {
-  EpollSet* const set = std::exchange(set_, nullptr);
-  if (set != nullptr && set->epoch.load() == epoch_) set_leave(*set);
-}
-
-void set_stop_expecting(EpollSet& set) {
-  const BriefLock::Hold hold(set.lock);
-  if (set.sleeping.load() != 0) return;  // somebody fell asleep meanwhile, and has armed
-  for (int i = 0; i < set.active_count; ++i) {
-    EpollItem& item = *set.active[i];
-    if (item.armed) set.disarm(item);
-  }
-  for (int i = 0; i < set.nested_count; ++i) set.nested[i].counted.leave();
 }
 
 }  // namespace viaduct::sockets
