@@ -1,9 +1,7 @@
 // Waiting for an epoll set: rings first, then the kernel.
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
-#include "base/fence.hpp"
 #include "sockets/epoll_set_state.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
