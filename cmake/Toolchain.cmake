@@ -17,3 +17,11 @@ if(VIADUCT_SANITIZE)
     add_compile_options(-Wno-tsan)
   endif()
 endif()
+
+# For code that is never hot, commands and tests, most of what there is to compile: half the time in the optimised build,
+# for less speed and symbols enough for a back trace. The debug preset has everything.
+function(viaduct_never_hot target)
+  if(NOT VIADUCT_SANITIZE AND CMAKE_BUILD_TYPE MATCHES "Rel")
+    target_compile_options(${target} PRIVATE -O1 -g1)
+  endif()
+endfunction()
