@@ -8,12 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "base/segment.hpp"
 #include "sockets/stream_format.hpp"
@@ -280,7 +282,11 @@ const std::vector<Case>& cases() {
 }
 
 Register::Register(const char* group, const char* name, const char* what, void (*body)(Run&)) {
-  registry().push_back({group, name, what, body});
+  // Behind the others of its group, which may be in another file.
+  std::vector<Case>& all = registry();
+  const auto same = [&](const Case& one) { return std::string_view(one.group) == group; };
+  const auto last = std::find_if(all.rbegin(), all.rend(), same);
+  all.insert(last == all.rend() ? all.end() : last.base(), {group, name, what, body});
 }
 
 }  // namespace conformance
