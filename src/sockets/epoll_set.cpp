@@ -37,8 +37,12 @@ std::uint64_t tag() {
   return value;
 }
 
+constexpr std::uint64_t kTagBits = 0xffff'ffff'0000'0000;
+constexpr int kIdBits = 20;
+static_assert(FdMap<EpollItem>::kMost == 1 << kIdBits);
+
 std::uint64_t kernel_data(const EpollItem& item) {
-  return tag() | static_cast<std::uint32_t>(item.id);
+  return tag() | item.uses << kIdBits | static_cast<std::uint32_t>(item.id);
 }
 
 bool add_to_connection(EpollItem& item) {
@@ -87,7 +91,8 @@ EpollItem* make_item(EpollSet& set, int epoll, int fd, Connection& connection) {
   EpollItem* const item = item_slab.make();
   if (item == nullptr) return nullptr;
   const int id = item->id != 0 ? item->id : next_id.fetch_add(1);
-  *item = {.connection = &connection, .fd = fd, .set = &set, .epoll = epoll, .id = id};
+  const std::uint32_t uses = (item->uses + 1) % (1U << (32 - kIdBits));
+  *item = {.connection = &connection, .fd = fd, .set = &set, .epoll = epoll, .id = id, .uses = uses};
   if (id < FdMap<EpollItem>::kMost && items_by_id.put(id, item)) {
     if (set.items.put(fd, item)) {
       if (add_to_connection(*item)) return item;
@@ -101,9 +106,11 @@ EpollItem* make_item(EpollSet& set, int epoll, int fd, Connection& connection) {
 
 }  // namespace
 
-EpollItem* item_of(std::uint64_t data) {
-  if ((data & 0xffff'ffff'0000'0000) != tag()) return nullptr;
-  return items_by_id.find(static_cast<int>(data & 0xffff'ffff));
+Member member_of(const EpollSet& set, std::uint64_t data) {
+  if ((data & kTagBits) != tag()) return {.is_ours = false, .item = nullptr};
+  EpollItem* const item = items_by_id.find(static_cast<int>(data & ((1U << kIdBits) - 1)));
+  const bool there = item != nullptr && item->set == &set && kernel_data(*item) == data;
+  return {.is_ours = true, .item = there ? item : nullptr};
 }
 
 namespace {

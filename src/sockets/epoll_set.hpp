@@ -63,6 +63,7 @@ struct alignas(kLine) EpollItem {
   EpollSet* set = nullptr;
   int epoll = -1;
   int id = 0;
+  std::uint32_t uses = 0;           // of this object so far, as many as an event's data can tell
   std::uint32_t kernel_events = 0;  // what the kernel was told last
   EpollItem* next_free = nullptr;
 };

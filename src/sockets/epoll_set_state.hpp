@@ -190,7 +190,13 @@ class EpollSet {
   }
 };
 
-EpollItem* item_of(std::uint64_t data);
+// What the kernel's data of an event says: a member of ours, or none that is there still (`item` null: another thread
+// has closed it), or something that the program put there itself.
+struct Member {
+  bool is_ours;
+  EpollItem* item;
+};
+Member member_of(const EpollSet& set, std::uint64_t data);
 
 // Of edge-triggered members: data that was not reported yet; all that is there is reported now.
 bool has_new_data(const EpollItem& item);

@@ -299,9 +299,9 @@ class Waiting {
     int kept = already;
     for (int i = 0; i < got; ++i) {
       epoll_event event = events_[already + i];
-      EpollItem* const item = item_of(event.data.u64);
-      if (item != nullptr) {
-        if (!judge(*item, event)) continue;
+      const auto [is_ours, item] = member_of(set_, event.data.u64);
+      if (is_ours) {
+        if (item == nullptr || !judge(*item, event)) continue;
         if (already != 0 && item->round == set_.turn) {
           events_[item->place].events |= event.events;
           continue;
