@@ -4,16 +4,19 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "sockets/export.hpp"
 #include "sockets/inherit.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/table.hpp"
 
 extern char** environ;
 
@@ -37,30 +40,37 @@ const char* search(const char* file, char (&found)[PATH_MAX]) {
   return file;
 }
 
-// For libc's own spawning, which takes the environment of the process.
-class WithEnvironment {
- public:
-  explicit WithEnvironment(char* const* list) : kept_(environ) { environ = const_cast<char**>(list); }
-  ~WithEnvironment() { environ = kept_; }
-  WithEnvironment(const WithEnvironment&) = delete;
-  WithEnvironment& operator=(const WithEnvironment&) = delete;
-
- private:
-  char** kept_;
+// What file actions do that matters here; nothing but their address tells them apart. Those that were never destroyed,
+// or of which there were too many, make no more than this difference: a hand-back, or a child that counts itself a
+// little later.
+struct Action {
+  std::atomic<const void*> actions;
+  std::atomic<int> from;  // a descriptor that is duplicated; kAll: all from some number on are closed, and so ours
 };
-
-constexpr char kShell[] = "/bin/sh";
-
-// File actions that close all descriptors from one on, and so ours: nothing but their address tells them apart. One
-// that has been forgotten, or was never destroyed, costs a hand-back.
+constexpr int kAll = -1;
 constexpr unsigned kRemembered = 64;
-constinit std::atomic<const void*> closing_actions[kRemembered] = {};
-constinit std::atomic<unsigned> next_closing{0};
+constinit Action known_actions[kRemembered] = {};
+constinit std::atomic<unsigned> next_action{0};
 
-bool closes_all(const posix_spawn_file_actions_t* actions) {
-  for (const auto& known : closing_actions)
-    if (actions != nullptr && known.load(std::memory_order_relaxed) == actions) return true;
-  return false;
+void remember(const posix_spawn_file_actions_t* actions, int from) {
+  Action& one = known_actions[next_action.fetch_add(1) % kRemembered];
+  one.actions.store(nullptr);
+  one.from.store(from);
+  one.actions.store(actions);
+}
+
+bool is_known(const posix_spawn_file_actions_t* actions, int from) {
+  if (actions == nullptr) return false;
+  return std::any_of(std::begin(known_actions), std::end(known_actions),
+                     [&](const Action& one) { return one.actions.load() == actions && one.from.load() == from; });
+}
+
+int spawned(const Departure& departure, const posix_spawn_file_actions_t* actions, pid_t child, pid_t* told,
+            int failed) {
+  if (failed != 0) return failed;
+  departure.started(child, [actions](int fd) { return is_known(actions, fd); });
+  if (told != nullptr) *told = child;
+  return 0;
 }
 
 }  // namespace
@@ -127,44 +137,41 @@ VIADUCT_EXPORT int fexecve(int fd, char* const* argv, char* const* environment) 
 }
 
 VIADUCT_EXPORT int posix_spawn_file_actions_init(posix_spawn_file_actions_t* actions) noexcept {
-  for (auto& known : closing_actions) {
+  for (Action& known : known_actions) {
     const void* self = actions;
-    known.compare_exchange_strong(self, nullptr);
+    known.actions.compare_exchange_strong(self, nullptr);
   }
   return libc().posix_spawn_file_actions_init(actions);
 }
 
 VIADUCT_EXPORT int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t* actions, int from) noexcept {
-  closing_actions[next_closing.fetch_add(1) % kRemembered].store(actions);
+  remember(actions, kAll);
   return libc().posix_spawn_file_actions_addclosefrom_np(actions, from);
+}
+
+VIADUCT_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t* actions, int from, int to) noexcept {
+  if (const Connection* const connection = find_connection(from); connection != nullptr && connection->attached())
+    remember(actions, from);
+  return libc().posix_spawn_file_actions_adddup2(actions, from, to);
 }
 
 VIADUCT_EXPORT int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
                                const posix_spawnattr_t* attributes, char* const* argv,
                                char* const* environment) noexcept {
-  const Departure departure(path, environment, actions != nullptr, !closes_all(actions));
-  return libc().posix_spawn(pid, path, actions, attributes, argv, departure.environment());
+  const Departure departure(path, environment, actions != nullptr, !is_known(actions, kAll));
+  pid_t child = 0;
+  const int failed = libc().posix_spawn(&child, path, actions, attributes, argv, departure.environment());
+  return spawned(departure, actions, child, pid, failed);
 }
 
 VIADUCT_EXPORT int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,
                                 const posix_spawnattr_t* attributes, char* const* argv,
                                 char* const* environment) noexcept {
   char found[PATH_MAX];
-  const Departure departure(search(file, found), environment, actions != nullptr, !closes_all(actions));
-  return libc().posix_spawnp(pid, file, actions, attributes, argv, departure.environment());
-}
-
-VIADUCT_EXPORT int system(const char* command) {
-  if (command == nullptr) return libc().system(command);
-  const Departure departure(kShell, environ, false);
-  const WithEnvironment environment(departure.environment());
-  return libc().system(command);
-}
-
-VIADUCT_EXPORT FILE* popen(const char* command, const char* mode) {
-  const Departure departure(kShell, environ, false);
-  const WithEnvironment environment(departure.environment());
-  return libc().popen(command, mode);
+  const Departure departure(search(file, found), environment, actions != nullptr, !is_known(actions, kAll));
+  pid_t child = 0;
+  const int failed = libc().posix_spawnp(&child, file, actions, attributes, argv, departure.environment());
+  return spawned(departure, actions, child, pid, failed);
 }
 
 }  // extern "C"

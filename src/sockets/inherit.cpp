@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "sockets/brief_lock.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/table.hpp"
@@ -20,7 +22,6 @@ namespace viaduct::sockets {
 
 namespace {
 
-constexpr char kVariable[] = "VIADUCT_INHERIT";
 constexpr int kEntryText = 48;  // "inode:memfd:side,"
 constexpr int kLookAtInherited = 1024;
 
@@ -75,6 +76,10 @@ void each_staying(bool everything, Use&& use) {
   }
 }
 
+// Threads that start programs at the same time: the memory stays open for as long as one of them does.
+constinit BriefLock departures_lock;
+constinit int departures = 0;
+
 void keep_open(bool open) {
   connections.each([open](int, Connection* connection) {
     if (connection->attached() && connection->memory.fd >= 0)
@@ -82,7 +87,25 @@ void keep_open(bool open) {
   });
 }
 
+// A vfork child has descriptors of its own, and nobody beside it; it must not count in its parent's memory.
+void begin_departure() {
+  if (in_borrowed_memory()) return keep_open(true);
+  const BriefLock::Hold hold(departures_lock);
+  ++departures;
+  keep_open(true);
+}
+void end_departure() {
+  if (in_borrowed_memory()) return keep_open(false);
+  const BriefLock::Hold hold(departures_lock);
+  if (--departures == 0) keep_open(false);
+}
+
 }  // namespace
+
+void departures_after_fork() {
+  departures_lock.reset();
+  departures = 0;
+}
 
 bool loads_libraries(const char* path, int depth) {
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
@@ -127,7 +150,7 @@ Departure::Departure(const char* path, char* const* environment, bool everything
   std::size_t variables = 0;
   while (environment[variables] != nullptr) ++variables;
   const std::size_t list = (variables + 2) * sizeof(char*);
-  size_ = list + sizeof kVariable + 1 + static_cast<std::size_t>(staying) * kEntryText;
+  size_ = list + sizeof kInheritVariable + 1 + static_cast<std::size_t>(staying) * kEntryText;
   memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory_ == MAP_FAILED) {
     memory_ = nullptr;
@@ -138,23 +161,41 @@ Departure::Departure(const char* path, char* const* environment, bool everything
   std::memcpy(copy, environment, variables * sizeof(char*));
   char* const text = static_cast<char*>(memory_) + list;
   copy[variables] = text;
-  int at = std::sprintf(text, "%s=", kVariable);
+  int at = std::sprintf(text, "%s=", kInheritVariable);
   each_staying(everything, [&](int fd, Connection& connection) {
     // Closed by a vfork child, which cannot tell ours from its parent's; or a number that nobody looks at afterwards.
     const bool there = connection.memory.fd >= 0 && kernel::libc().fcntl(connection.memory.fd, F_GETFD) >= 0;
     if (!there || fd >= kLookAtInherited) return make_plain(connection, fd, Why::no_descriptors);
-    if (static_cast<std::size_t>(at) + kEntryText > size_ - list) return;  // one that came meanwhile
+    if (static_cast<std::size_t>(at) + kEntryText > size_ - list) return;         // one that came meanwhile
+    if (in_borrowed_memory()) join_family(connection.own().holders, ::getpid());  // its parent may close meanwhile
     at += std::sprintf(text + at, "%lu:%d:%d,", connection.inode, connection.memory.fd, connection.side);
   });
-  keep_open(true);
+  begin_departure();
   passed_ = true;
   environment_ = copy;
   errno = kept;
 }
 
+bool Departure::stays_open(int fd) {
+  return survives(fd, false);
+}
+
+// Its memory stays for a while, also where another thread closes it just now.
+void Departure::count_in(pid_t child, const Connection& connection) {
+  const StreamMemory memory = connection.memory;
+  if (memory.base == nullptr) return;
+  Family& holders = memory.control().end[connection.side & 1].holders;
+  join_family(holders, child);
+  siginfo_t ended{};
+  if (::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == child)
+    leave_family(holders, child);
+}
+
 Departure::~Departure() {
   const int kept = errno;
-  if (passed_) keep_open(false);
+  if (passed_ && in_borrowed_memory())
+    each_staying(false, [](int, Connection& connection) { leave_family(connection.own().holders, ::getpid()); });
+  if (passed_) end_departure();
   if (memory_ != nullptr) ::munmap(memory_, size_);
   errno = kept;
 }
@@ -177,14 +218,21 @@ bool next_entry(const char*& text, Legacy& entry) {
   return true;
 }
 
+Result<Segment> memory_of(const Legacy& entry) {
+  const int memory = kernel::libc().fcntl(entry.memory, F_DUPFD_CLOEXEC, 3);
+  if (memory < 0 || entry.side < 0 || entry.side > 1) return Error(EBADF, "no such memory");
+  VIADUCT_TRY(Segment segment, Segment::adopt(Fd(memory), kStreamLayout));
+  if (segment.payload().size() < kStreamBytes) return Error(EPROTO, "too small");
+  return segment;
+}
+
 bool take_over(int fd) {
   const unsigned long inode = inode_of(fd);
-  const char* text = std::getenv(kVariable);
+  const char* text = std::getenv(kInheritVariable);
   for (Legacy entry{}; next_entry(text, entry);) {
-    if (entry.inode != inode || entry.side < 0 || entry.side > 1) continue;
-    const int memory = kernel::libc().fcntl(entry.memory, F_DUPFD_CLOEXEC, 3);
-    auto segment = memory < 0 ? Result<Segment>(Error(EBADF, "")) : Segment::adopt(Fd(memory), kStreamLayout);
-    if (!segment || segment->payload().size() < kStreamBytes) return false;
+    if (entry.inode != inode) continue;
+    auto segment = memory_of(entry);
+    if (!segment) return false;
     adopt(fd, (kernel::libc().fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
     Connection* const connection = find_connection(fd);
     if (connection == nullptr) return false;
@@ -200,16 +248,16 @@ bool take_over(int fd) {
 
 void adopt_inherited() {
   for (int fd = 0; fd < kLookAtInherited; ++fd) {
-    if (fd >= 64 && std::getenv(kVariable) == nullptr) break;
+    if (fd >= 64 && std::getenv(kInheritVariable) == nullptr) break;
     if (find_connection(fd) != nullptr || socket_option(fd, SO_PROTOCOL) != IPPROTO_TCP) continue;
     if (take_over(fd)) continue;
     adopt(fd, (kernel::libc().fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
     if (Connection* const connection = find_connection(fd))
       make_plain(*connection, fd, socket_option(fd, SO_ACCEPTCONN) == 1 ? Why::not_connected : Why::held_elsewhere);
   }
-  const char* text = std::getenv(kVariable);
+  const char* text = std::getenv(kInheritVariable);
   for (Legacy entry{}; next_entry(text, entry);) kernel::libc().close(entry.memory);
-  ::unsetenv(kVariable);
+  ::unsetenv(kInheritVariable);
 }
 
 }  // namespace viaduct::sockets

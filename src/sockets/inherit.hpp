@@ -4,7 +4,13 @@
 
 #include <spawn.h>
 
+#include <cerrno>
+
+#include "sockets/table.hpp"
+
 namespace viaduct::sockets {
+
+inline constexpr char kInheritVariable[] = "VIADUCT_INHERIT";
 
 // Before an exec or spawn of `path` with `environment`; afterwards only if that failed, or to free what spawning used.
 class Departure {
@@ -15,14 +21,31 @@ class Departure {
   ~Departure();
   Departure(const Departure&) = delete;
   Departure& operator=(const Departure&) = delete;
-  char* const* environment() const { return environment_; }
+  char* const* environment() const { return environment_; }  // with kInheritVariable at its end, if it passes_on()
+  bool passes_on() const { return passed_; }
+  // It holds what was passed on, from now on: it has yet to say so itself, and this process may close meanwhile.
+  // `passes(fd)`: in spite of close-on-exec.
+  template <class Passes>
+  void started(pid_t child, Passes&& passes) const {
+    if (!passed_) return;
+    const int kept = errno;
+    connections.each([&](int fd, const Connection* connection) {
+      if (connection->attached() && (passes(fd) || stays_open(fd))) count_in(child, *connection);
+    });
+    errno = kept;
+  }
 
  private:
+  static bool stays_open(int fd);
+  static void count_in(pid_t child, const Connection& connection);
   char* const* environment_;
   void* memory_ = nullptr;
   unsigned long size_ = 0;
   bool passed_ = false;
 };
+
+// In a forked child: its parent's threads start nothing here.
+void departures_after_fork();
 
 // At the start of a program: takes over what its predecessor left, and the listeners it inherited.
 void adopt_inherited();

@@ -25,6 +25,7 @@ void in_parent() {
 void in_child() {
   table_after_fork_in_child();
   sets_after_fork_in_child(forking);
+  departures_after_fork();
 }
 
 __attribute__((constructor(200))) void start() {
