@@ -64,6 +64,7 @@ bool send_all(int fd, const char* bytes, std::size_t size) {
 // Under the sending lock, on the ring.
 bool ring_once(Connection& connection, int fd) {
   Path& path = connection.outgoing().path;
+  if (bell_would_lie_behind_data(connection)) return false;
   path.rung_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
   connection.rang.store(true, std::memory_order_relaxed);
   path.rung.fetch_add(1);
@@ -83,6 +84,20 @@ bool ring_once(Connection& connection, int fd) {
 }
 
 }  // namespace
+
+// What was sent over TCP before the ring is unread: the peer's socket is readable anyway. Should the connection be passed
+// to somebody who knows no rings, a bell in the middle of its bytes could not be taken off any more.
+bool bell_would_lie_behind_data(const Connection& connection) {
+  const Direction& out = connection.outgoing();
+  switch (out.receiving.stage.load(std::memory_order_acquire)) {
+    case kReadTcp:
+      return out.receiving.tcp_taken.load() < out.path.ring_from.load();
+    case kReadRest:
+      return out.receiving.tcp_left.load() != 0;
+    default:
+      return false;
+  }
+}
 
 bool switch_to_ring(Connection& connection, int fd) {
   if (connection.peer().attached.load(std::memory_order_acquire) == 0 || connection.raw_senders.load() != 0 ||

@@ -24,6 +24,7 @@ void finish_hand_back(Connection& connection, int fd, int patience_ms);
 
 // Wakes a peer that sleeps in the kernel: one byte over TCP. False: there was no way, or no need.
 bool ring_doorbell(Connection& connection, int fd);
+bool bell_would_lie_behind_data(const Connection& connection);
 
 // What the peer, or somebody outside, asked of this end; to be called when a doorbell came. Cheap when there is
 // nothing.

@@ -88,7 +88,11 @@ void wake_receiver(Connection& connection, int fd) {
   if (sleep == 0) return;
   std::atomic<std::uint64_t>& ended = ended_sleeps[(sleep >> kSleepBits) % kSleepsKept];
   if (sleep != kRingForMe && ended.load(std::memory_order_acquire) == sleep) return;
-  if (ring_doorbell(connection, fd) && sleep != kRingForMe) ended.store(sleep, std::memory_order_release);
+  if (ring_doorbell(connection, fd)) {
+    if (sleep != kRingForMe) ended.store(sleep, std::memory_order_release);
+  } else if (bell_would_lie_behind_data(connection)) {
+    connection.outgoing().data.armed.store(kRingForMe);  // later, should it sleep then
+  }
 }
 
 // Others may still sleep: whoever rang for us has disarmed for all. Under the lock, so that nobody falls asleep
