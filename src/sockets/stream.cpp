@@ -4,12 +4,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "base/copy_loop.hpp"
@@ -330,7 +332,27 @@ std::uint32_t Receiver::senders_waiting_for_this(bool ring_is_empty) {
 
 // ---- the lock
 
+namespace {
+
+// Somebody of this user has stopped it (SIGSTOP, a debugger) in the middle of what it does here, and will let it go on.
+bool is_stopped(std::uint32_t thread) {
+  char path[32];
+  std::snprintf(path, sizeof path, "/proc/%u/stat", thread);
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  struct stat info {};
+  const bool own = ::fstat(fd, &info) == 0 && info.st_uid == ::geteuid();
+  char text[256] = {};
+  const long got = ::syscall(SYS_read, fd, text, sizeof text - 1);
+  ::syscall(SYS_close, fd);
+  const char* const state = got > 0 ? std::strrchr(text, ')') : nullptr;  // "number (name) state"
+  return own && state != nullptr && state[1] == ' ' && (state[2] == 'T' || state[2] == 't');
+}
+
+}  // namespace
+
 void StreamLock::contend() {
+  constexpr unsigned kLooks = 200, kYields = 2000, kMilliseconds = 1000;  // of a live holder that does not go on
   const std::uint32_t mine = thread_mark();
   for (unsigned turn = 0;; ++turn) {
     std::uint32_t holder = word_.load(std::memory_order_relaxed);
@@ -339,15 +361,24 @@ void StreamLock::contend() {
       continue;
     }
     if (holder == mine) return;  // left behind by a jump out of a signal handler
-    if (turn < 200) {
+    if (turn < kLooks) {
       cpu_relax();
       continue;
     }
-    // Whoever held it is gone, or never was: the word is shared memory. A live one is waited for, but not for ever.
-    if ((thread_is_gone(holder) || turn > 20'000) &&
-        word_.compare_exchange_strong(holder, mine, std::memory_order_acquire))
+    // Whoever held it is gone, or never was: the word is shared memory. A live one is waited for, but not for ever:
+    // unless it is stopped, for then it will go on where it was.
+    const bool too_long = turn > kLooks + kYields + kMilliseconds;
+    if (too_long && is_stopped(holder))
+      turn = kLooks + kYields;
+    else if ((too_long || thread_is_gone(holder)) &&
+             word_.compare_exchange_strong(holder, mine, std::memory_order_acquire))
       return;
-    ::sched_yield();
+    if (turn < kLooks + kYields) {
+      ::sched_yield();
+    } else {
+      const timespec nap{0, 1'000'000};
+      ::syscall(SYS_nanosleep, &nap, nullptr);
+    }
   }
 }
 
