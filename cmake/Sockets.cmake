@@ -1,5 +1,5 @@
 # libviaduct-sockets: what `viaduct run` preloads. It lives inside other people's programs, so it brings nothing along:
-# the few parts of `base` that it needs are compiled in, with a small log of its own, and the C++ run time is linked in.
+# the few parts of `base` that it needs are compiled in, with a small log of its own, and the C++ library is linked in.
 set(sockets_base segment fd clock spin config copy_loop)
 list(TRANSFORM sockets_base PREPEND ${CMAKE_SOURCE_DIR}/src/base/)
 list(TRANSFORM sockets_base APPEND .cpp)
@@ -10,7 +10,8 @@ target_link_libraries(viaduct-sockets-library PRIVATE fmt::fmt-header-only ${CMA
 set(sockets_exports ${CMAKE_SOURCE_DIR}/cmake/sockets.map)
 target_link_options(viaduct-sockets-library PRIVATE -Wl,--version-script=${sockets_exports} -Wl,-z,now -Wl,-Bsymbolic)
 if(NOT VIADUCT_SANITIZE)
-  target_link_options(viaduct-sockets-library PRIVATE -static-libstdc++ -static-libgcc -Wl,--no-undefined)
+  # But not the unwinder: a thread that is cancelled is taken apart by the one that libc uses, through our frames too.
+  target_link_options(viaduct-sockets-library PRIVATE -static-libstdc++ -shared-libgcc -Wl,--no-undefined)
 endif()
 set_target_properties(viaduct-sockets-library PROPERTIES OUTPUT_NAME viaduct-sockets LINK_DEPENDS ${sockets_exports})
 # Every call of the program goes through here: one unit for the optimiser.

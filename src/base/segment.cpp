@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -70,6 +71,13 @@ std::byte* map_shared(int fd, std::size_t size, int protection) {
   return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
 }
 
+// The kernel does not only refuse, it sends SIGXFSZ.
+std::size_t largest_file() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+  return limit.rlim_cur;
+}
+
 }  // namespace
 
 Result<Segment> Segment::create(const SegmentSpec& spec) {
@@ -83,6 +91,7 @@ Result<Segment> Segment::create(const SegmentSpec& spec) {
     segment.size_ = round_up(kSegmentPayloadOffset + spec.payload_size, page);
     segment.fd_ = make_memfd(spec.name, flags);
     if (!segment.fd_) return Error::from_errno(what);
+    if (segment.size_ > largest_file()) return Error(EFBIG, what + ": larger than files may be (ulimit -f)");
     if (::ftruncate(segment.fd_.get(), static_cast<off_t>(segment.size_)) != 0) return Error::from_errno(what);
     VIADUCT_CHECK(reserve(segment.fd_.get(), 0, kSegmentPayloadOffset).because(what));
     segment.base_ = map_shared(segment.fd_.get(), segment.size_, kReadWrite);

@@ -1,5 +1,6 @@
 // send, recv and their kin.
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "sockets/cancellation.hpp"
 #include "sockets/export.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
@@ -30,13 +32,13 @@ ssize_t receiving(Connection& connection, int fd, Call&& call, Ring&& ring) {
   if (life == Life::attached) [[likely]]
     return ring();
   if (life == Life::plain) return call();
-  connection.raw_receivers.fetch_add(1, std::memory_order_seq_cst);
+  Counted raw(connection.raw_receivers);
   if (connection.attached()) {
-    connection.raw_receivers.fetch_sub(1);
+    raw.end();
     return ring();
   }
   const ssize_t got = call();
-  connection.raw_receivers.fetch_sub(1);
+  raw.end();
   if (got > 0) count_operation(connection, fd, static_cast<std::size_t>(got));
   return got;
 }
@@ -49,15 +51,13 @@ ssize_t sending(Connection& connection, int fd, Call&& call, Ring&& ring, std::s
   if (life == Life::plain) return call();
   count_operation(connection, fd, bytes);
   if (connection.attached()) return ring();
-  connection.raw_senders.fetch_add(1, std::memory_order_seq_cst);
+  Counted raw(connection.raw_senders);
   if (connection.attached()) {
-    connection.raw_senders.fetch_sub(1);
+    raw.end();
     return ring();
   }
   note_tcp_use();
-  const ssize_t sent = call();
-  connection.raw_senders.fetch_sub(1);
-  return sent;
+  return call();
 }
 
 // One call that moves a lot would leave the connection where it is to its end. So it is cut while the peer may still
@@ -116,6 +116,21 @@ ssize_t receive_nothing(Connection& connection, int fd, int flags) {
   return there < 0 ? -1 : 0;
 }
 
+// TCP_INQ; the end counts as a byte.
+void say_what_is_left(Connection& connection, int fd, msghdr& message, std::size_t room) {
+  const int left = bytes_unread(connection, fd) + (connection.peer_says_end() ? 1 : 0);
+  if (message.msg_control == nullptr || room < CMSG_LEN(sizeof left)) {
+    message.msg_flags |= MSG_CTRUNC;
+    return;
+  }
+  message.msg_controllen = std::min(CMSG_SPACE(sizeof left), room);
+  auto* const header = static_cast<cmsghdr*>(message.msg_control);
+  header->cmsg_level = SOL_TCP;
+  header->cmsg_type = TCP_CM_INQ;
+  header->cmsg_len = CMSG_LEN(sizeof left);
+  std::memcpy(CMSG_DATA(header), &left, sizeof left);
+}
+
 ssize_t receive_message(Connection& connection, int fd, msghdr& message, int flags) {
   if ((flags & kNotOfTheStream) != 0) return libc().recvmsg(fd, &message, flags);
   const bool nothing = Pieces(message.msg_iov, message.msg_iovlen).done();
@@ -123,8 +138,11 @@ ssize_t receive_message(Connection& connection, int fd, msghdr& message, int fla
                               : stream_receive(connection, fd, message.msg_iov, message.msg_iovlen, flags);
   if (got < 0) return got;
   if (message.msg_name != nullptr) message.msg_namelen = 0;
+  const std::size_t room = message.msg_controllen;
   message.msg_controllen = 0;
   message.msg_flags = 0;
+  if (connection.tells_unread.load(std::memory_order_relaxed)) [[unlikely]]
+    say_what_is_left(connection, fd, message, room);
   return got;
 }
 

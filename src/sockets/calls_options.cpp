@@ -41,7 +41,7 @@ void leave_to_kernel(int fd) {
 }
 
 bool is_kernel_feature(int level, int option) {
-  if (level == IPPROTO_TCP) return option == TCP_ULP || option == TCP_REPAIR || option == TCP_INQ;
+  if (level == IPPROTO_TCP) return option == TCP_ULP || option == TCP_REPAIR;
   return level == SOL_SOCKET && (option == SO_ZEROCOPY || option == SO_TIMESTAMPING || option == SO_TIMESTAMPNS ||
                                  option == SO_TIMESTAMP || option == SO_PEEK_OFF);
 }
@@ -50,23 +50,6 @@ bool is_kernel_feature(int level, int option) {
 int undelivered(const Connection& connection) {
   const std::size_t ready = Receiver(connection.memory, connection.out()).bytes_ready();
   return static_cast<int>(ready > kBulkBytes / 2 ? ready - kBulkBytes / 2 : 0);
-}
-
-// Unread bytes on TCP that are data, and then what is in the ring.
-int unread(Connection& connection, int fd) {
-  const ReceiveState& state = connection.incoming().receiving;
-  const StreamLock lock(connection.incoming().receiving.lock);
-  const std::uint32_t stage = follow_path(connection, fd);
-  const int on_tcp = tcp_unread(fd);  // now that doorbells may have been taken off
-  if (stage == kReadTcp || stage == kReadBack) return on_tcp + (state.pushed_back.load() != 0 ? 1 : 0);
-  auto rest = stage == kReadRest ? static_cast<std::size_t>(state.tcp_left.load()) : 0;
-  // What is on TCP behind the ring counts too: who has read that many does not look again.
-  const Path& path = connection.incoming().path;
-  const std::uint32_t bells = path.rung.load() - state.drained.load();
-  if (stage != kReadRest && path.mode.load() == kBack && on_tcp >= 0 && static_cast<std::uint32_t>(on_tcp) > bells)
-    rest = static_cast<std::uint32_t>(on_tcp) - bells;
-  return static_cast<int>(
-      std::min<std::size_t>(rest + Receiver(connection.memory, connection.in()).bytes_ready(), INT32_MAX));
 }
 
 int duplicate(int fd, int command, int lowest) {
@@ -122,7 +105,7 @@ VIADUCT_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept {
   if (request == FIONBIO) connection->nonblocking.store(*static_cast<int*>(argument) != 0);
   if (!connection->attached()) return result;
   auto* const number = static_cast<int*>(argument);
-  if (request == SIOCINQ) *number = unread(*connection, fd);  // FIONREAD: the same number
+  if (request == SIOCINQ) *number = bytes_unread(*connection, fd);  // FIONREAD: the same number
   if (request == SIOCOUTQ && sends_on_ring(*connection)) *number = undelivered(*connection);
   if (request == SIOCATMARK && ring_readable(*connection, fd)) *number = 0;  // TCP's mark is behind what the ring holds
   return result;
@@ -133,8 +116,12 @@ VIADUCT_EXPORT int setsockopt(int fd, int level, int option, const void* value, 
   if (connection == nullptr) return libc().setsockopt(fd, level, option, value, size);
   if (is_kernel_feature(level, option)) leave_to_kernel(fd);
   std::atomic<int>* const kept = kept_option(*connection, level, option);
-  if (kept == nullptr || value == nullptr || size < sizeof(int))
-    return libc().setsockopt(fd, level, option, value, size);
+  if (kept == nullptr || value == nullptr || size < sizeof(int)) {
+    const int result = libc().setsockopt(fd, level, option, value, size);
+    if (result == 0 && level == IPPROTO_TCP && option == TCP_INQ)
+      connection->tells_unread.store(*static_cast<const int*>(value) != 0);
+    return result;
+  }
   int number;
   std::memcpy(&number, value, sizeof number);
   const bool low_water = kept == &connection->low_water;

@@ -77,6 +77,7 @@ struct alignas(kLine) Connection {
   // What the program set, where the kernel's socket must be set otherwise so that doorbells go out at once.
   std::atomic<int> nodelay{0};
   std::atomic<int> cork{0};
+  std::atomic<bool> tells_unread{false};  // TCP_INQ: messages that are received say how much is left
 
   std::atomic<std::uint64_t> last_kernel_look{0};
   Spinner receive_spinner{settings().spin_ns};

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/spinner.hpp"
+#include "sockets/cancellation.hpp"
 #include "sockets/epoll_set_state.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
@@ -299,6 +300,7 @@ int control_active(EpollSet& set, EpollItem& item, int operation, const epoll_ev
 }  // namespace
 
 int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* event) {
+  const Uncancelled here;
   const auto& libc = kernel::libc();
   const BriefLock::Hold hold(set.lock);
   EpollItem* item = set.items.find(fd);

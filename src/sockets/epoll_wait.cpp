@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "sockets/cancellation.hpp"
 #include "sockets/epoll_set_state.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
@@ -266,7 +267,10 @@ class Waiting {
     const std::uint64_t asked_before = set_.kernel_asked;
     const std::uint64_t now = moment_now();
     tcp_heard_ = false;
-    const int got = kernel::libc().epoll_pwait(epoll_, events_ + already, most_ - already, timeout_ms, mask_);
+    const int got = [&] {
+      const Cancellable sleep;
+      return kernel::libc().epoll_pwait(epoll_, events_ + already, most_ - already, timeout_ms, mask_);
+    }();
     set_.last_kernel_ns = now_ns();
     if (got < most_ - already) set_.kernel_asked = now;  // it has no more
     set_.heard_until = std::max(set_.heard_until, slept_since_ != 0 ? moment_now() : now);
@@ -387,27 +391,30 @@ class Waiting {
     return set_.spinner.spin(start, deadline, ready) && !kernel_has_some;
   }
 
+  // Somebody sleeps on the set, until it goes or is cancelled.
+  class Asleep {
+   public:
+    explicit Asleep(EpollSet& set) : set_(set) { alone_ = set.sleeping.fetch_add(1) == 0; }
+    ~Asleep() {
+      const int kept = errno;
+      set_leave(set_);
+      errno = kept;
+    }
+    Asleep(const Asleep&) = delete;
+    Asleep& operator=(const Asleep&) = delete;
+    bool alone() const { return alone_; }  // nobody slept on it before
+
+   private:
+    EpollSet& set_;
+    bool alone_;
+  };
+
   int sleep(Deadline deadline) {
     const std::uint64_t start = now_ns();
     slept_since_ = start;
     took_ = UINT64_MAX;
-    // All active members are looked at after the sleep, so one bell is enough; unless others sleep on.
-    alone_ = set_.sleeping.fetch_add(1) == 0;
-    set_expect(set_, alone_ ? name_of_next_sleep() : kRingForMe);
-    set_tell_kernel(set_, 0);  // before the look: who changes something after it ends the sleep
-    set_.last_told_ns = start;
-    int found = 0;
-    if (!any_ready_locked()) {
-      int timeout = -1;
-      if (!deadline.is_never()) {
-        const std::uint64_t left = deadline.left_ns(now_ns());
-        timeout = static_cast<int>(std::min<std::uint64_t>((left + 999'999) / 1'000'000, INT32_MAX));
-      }
-      if (const int nap = nap_for_room_ms(); nap > 0 && (timeout < 0 || timeout > nap)) timeout = nap;
-      found = ask_kernel(0, timeout);
-    }
+    const int found = armed_sleep(deadline);
     const int kept = errno;
-    set_leave(set_);
     if (took_ != UINT64_MAX)
       set_.spinner.learn_awake(took_);
     else
@@ -415,6 +422,23 @@ class Waiting {
     slept_since_ = 0;
     errno = kept;
     return found;
+  }
+
+  int armed_sleep(Deadline deadline) {
+    const Asleep asleep(set_);
+    // All active members are looked at after the sleep, so one bell is enough; unless others sleep on.
+    alone_ = asleep.alone();
+    set_expect(set_, alone_ ? name_of_next_sleep() : kRingForMe);
+    set_tell_kernel(set_, 0);  // before the look: who changes something after it ends the sleep
+    set_.last_told_ns = slept_since_;
+    if (any_ready_locked()) return 0;
+    int timeout = -1;
+    if (!deadline.is_never()) {
+      const std::uint64_t left = deadline.left_ns(now_ns());
+      timeout = static_cast<int>(std::min<std::uint64_t>((left + 999'999) / 1'000'000, INT32_MAX));
+    }
+    if (const int nap = nap_for_room_ms(); nap > 0 && (timeout < 0 || timeout > nap)) timeout = nap;
+    return ask_kernel(0, timeout);
   }
 
   // A member that waits for room may miss the bell that says so, where others read its socket; and none rings where
@@ -453,6 +477,7 @@ class Waiting {
 }  // namespace
 
 int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline deadline, const sigset_t* mask) {
+  const Uncancelled here;
   return Waiting(set, epoll, events, most, mask).wait(deadline);
 }
 

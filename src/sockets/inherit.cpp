@@ -22,7 +22,7 @@ namespace viaduct::sockets {
 
 namespace {
 
-constexpr int kEntryText = 48;  // "inode:memfd:side,"
+constexpr int kEntryText = 80;  // "inode:memfd:side:nodelay:cork:low water,"
 constexpr int kLookAtInherited = 1024;
 
 bool survives(int fd, bool everything) {
@@ -168,7 +168,8 @@ Departure::Departure(const char* path, char* const* environment, bool everything
     if (!there || fd >= kLookAtInherited) return make_plain(connection, fd, Why::no_descriptors);
     if (static_cast<std::size_t>(at) + kEntryText > size_ - list) return;         // one that came meanwhile
     if (in_borrowed_memory()) join_family(connection.own().holders, ::getpid());  // its parent may close meanwhile
-    at += std::sprintf(text + at, "%lu:%d:%d,", connection.inode, connection.memory.fd, connection.side);
+    at += std::sprintf(text + at, "%lu:%d:%d:%d:%d:%d,", connection.inode, connection.memory.fd, connection.side,
+                       connection.nodelay.load(), connection.cork.load(), connection.low_water.load());
   });
   begin_departure();
   passed_ = true;
@@ -206,12 +207,15 @@ struct Legacy {
   unsigned long inode;
   int memory;
   int side;
+  int nodelay, cork, low_water;  // as the program had set them
 };
 
 // Reads the next entry of the variable; false: no more.
 bool next_entry(const char*& text, Legacy& entry) {
   int used = 0;
-  if (text == nullptr || std::sscanf(text, "%lu:%d:%d,%n", &entry.inode, &entry.memory, &entry.side, &used) != 3 ||
+  if (text == nullptr ||
+      std::sscanf(text, "%lu:%d:%d:%d:%d:%d,%n", &entry.inode, &entry.memory, &entry.side, &entry.nodelay, &entry.cork,
+                  &entry.low_water, &used) != 6 ||
       used == 0)
     return false;
   text += used;
@@ -238,6 +242,9 @@ bool take_over(int fd) {
     if (connection == nullptr) return false;
     connection->shared.store(true);
     attach(*connection, fd, std::move(*segment), entry.side);
+    connection->nodelay.store(entry.nodelay);
+    connection->cork.store(entry.cork);
+    connection->low_water.store(entry.low_water > 0 ? entry.low_water : 1);
     if (is_standard(fd)) make_plain(*connection, fd, Why::stdio);
     return true;
   }

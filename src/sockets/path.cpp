@@ -10,6 +10,7 @@
 #include "base/clock.hpp"
 #include "base/fence.hpp"
 #include "base/spin.hpp"
+#include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/peer_socket.hpp"
@@ -85,8 +86,8 @@ bool ring_once(Connection& connection, int fd) {
 
 }  // namespace
 
-// What was sent over TCP before the ring is unread: the peer's socket is readable anyway. Should the connection be passed
-// to somebody who knows no rings, a bell in the middle of its bytes could not be taken off any more.
+// What was sent over TCP before the ring is unread: the peer's socket is readable anyway. Should the connection be
+// passed to somebody who knows no rings, a bell in the middle of its bytes could not be taken off any more.
 bool bell_would_lie_behind_data(const Connection& connection) {
   const Direction& out = connection.outgoing();
   switch (out.receiving.stage.load(std::memory_order_acquire)) {
@@ -113,6 +114,7 @@ bool switch_to_ring(Connection& connection, int fd) {
 }
 
 void hand_back_sending(Connection& connection, int fd, Why why) {
+  const Uncancelled here;
   const StreamLock lock(connection.outgoing().sending.lock);
   const std::uint32_t mode = connection.outgoing().path.mode.load();
   if (mode == kBack) return;
@@ -142,6 +144,7 @@ void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd) {
 }
 
 void serve_take_back(Connection& connection, int fd) {
+  const Uncancelled here;
   // After the end of our stream TCP takes no more: it will be read from the ring after all (follow_path()).
   if (connection.outgoing().path.mode.load() == kBack || connection.own().finished.load() != 0) return;
   send_unread_over_tcp(connection.memory, connection.out(), fd);
@@ -251,6 +254,7 @@ void finish_hand_back(Connection& connection, int fd, int patience_ms) {
 }
 
 bool ring_doorbell(Connection& connection, int fd) {
+  const Uncancelled here;
   const int kept = errno;
   const StreamLock lock(connection.outgoing().sending.lock);
   // After our own end of stream TCP takes no more doorbells. A peer that wants its bytes over TCP sleeps on no ring,

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "base/spinner.hpp"
+#include "sockets/cancellation.hpp"
 #include "sockets/epoll_set_state.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
@@ -45,8 +46,8 @@ class Polling {
     for (;;) {
       const int found = from_rings();
       const std::uint64_t now = now_ns();
-      if (found != 0 && !ending_ && !tcp_is_older_ && (count_ == 1 || now - last_kernel_ns < kKernelTurnNs))
-        return found;
+      const bool enough = count_ == 1 && (entries_[0].revents & kIn) != 0;  // room alone would hide the end for ever
+      if (found != 0 && !ending_ && !tcp_is_older_ && (enough || now - last_kernel_ns < kKernelTurnNs)) return found;
       if (found != 0) return ask_kernel(Deadline::at_ns(0));
       if (deadline.expired(now)) return ask_kernel(deadline);
       if (only_rings_ || now - last_kernel_ns >= kKernelTurnNs) {
@@ -163,11 +164,10 @@ class Polling {
     const RawPolling raw(entries_, count_);  // those that are not accelerated yet stay so meanwhile
     int got;
     kernel_asked = moment_now();
-    if (deadline.is_never()) {
-      got = kernel::libc().ppoll(asked_, count_, nullptr, mask_);
-    } else {
+    {
+      const Cancellable sleep;
       const timespec left = to_timespec(deadline.left_ns(now_ns()));
-      got = kernel::libc().ppoll(asked_, count_, &left, mask_);
+      got = kernel::libc().ppoll(asked_, count_, deadline.is_never() ? nullptr : &left, mask_);
     }
     last_kernel_ns = now_ns();
     if (got < 0) return -1;
@@ -221,44 +221,50 @@ class Polling {
     return bits;
   }
 
-  // What a sleep has armed, to be disarmed whatever becomes of the descriptors meanwhile; for as many as the stack
-  // bears.
-  struct Expected {
-    Connection* connection = nullptr;
-    std::uint32_t generation = 0;
-    SetAsleep set{};
+  // What a sleep has armed, to be disarmed whatever becomes of the descriptors meanwhile, or of the thread; for as many
+  // as the stack bears.
+  class Armed {
+   public:
+    explicit Armed(Polling& polling) : polling_(polling) {}
+    ~Armed() {
+      const int kept = errno;
+      for (nfds_t i = 0; i < polling_.count_; ++i) disarm(i);
+      errno = kept;
+    }
+    Armed(const Armed&) = delete;
+    Armed& operator=(const Armed&) = delete;
+
+    void note(nfds_t which, Connection& connection) {
+      if (which < kRemembered)
+        expected_[which] = {.connection = &connection, .generation = connection.generation.load()};
+    }
+    void note(nfds_t which, EpollSet& set) { expected_[which].set = SetAsleep(set); }
+    static constexpr nfds_t kRemembered = 256;
+
+   private:
+    void disarm(nfds_t which) {
+      const bool known = which < kRemembered;
+      Connection* const connection = known ? expected_[which].connection : accelerated(polling_.entries_[which].fd);
+      if (connection == nullptr) {
+        if (known) expected_[which].set.leave();
+      } else if (!known || connection->generation.load() == expected_[which].generation) {
+        if (connection->attached() && polling_.wants_data(which)) stop_expecting_data(*connection);
+      }
+    }
+    struct Expected {
+      Connection* connection = nullptr;
+      std::uint32_t generation = 0;
+      SetAsleep set{};
+    };
+    Polling& polling_;
+    Expected expected_[kRemembered];
   };
-  static constexpr nfds_t kRemembered = 256;
 
   int sleep(Spinner& spinner, Deadline deadline) {
     const std::uint64_t start = now_ns();
     slept_since_ = start;
-    bool room = false;
-    Expected expected[kRemembered];
-    for (nfds_t i = 0; i < count_; ++i) {
-      if (Connection* const connection = accelerated(entries_[i].fd)) {
-        if (i < kRemembered) expected[i] = {.connection = connection, .generation = connection->generation.load()};
-        if (wants_data(i))
-          expect_data(*connection);
-        else
-          take_stale_bells(*connection, entries_[i].fd);
-        if ((entries_[i].events & kOut) != 0 && sends_on_ring(*connection)) room |= !expect_room(*connection);
-      } else if (EpollSet* const set = entries_[i].fd < 0 || i >= kRemembered ? nullptr : find_set(entries_[i].fd)) {
-        expected[i].set = SetAsleep(*set);
-        set_expect(*set);
-      }
-    }
-    int found = from_rings();
-    if (found == 0 && !room) found = doorbells_settled() ? ask_kernel(nap(deadline)) : ask_kernel(Deadline::at_ns(0));
+    const int found = armed_sleep(deadline);
     const int kept = errno;
-    for (nfds_t i = 0; i < count_; ++i) {
-      Connection* const connection = i < kRemembered ? expected[i].connection : accelerated(entries_[i].fd);
-      if (connection == nullptr) {
-        if (i < kRemembered) expected[i].set.leave();
-      } else if (i >= kRemembered || connection->generation.load() == expected[i].generation) {
-        if (connection->attached() && wants_data(i)) stop_expecting_data(*connection);
-      }
-    }
     if (took_ != UINT64_MAX)
       spinner.learn_awake(took_);
     else
@@ -267,6 +273,28 @@ class Polling {
     took_ = UINT64_MAX;
     errno = kept;
     return found;
+  }
+
+  int armed_sleep(Deadline deadline) {
+    bool room = false;
+    Armed armed(*this);
+    for (nfds_t i = 0; i < count_; ++i) {
+      if (Connection* const connection = accelerated(entries_[i].fd)) {
+        armed.note(i, *connection);
+        if (wants_data(i))
+          expect_data(*connection);
+        else
+          take_stale_bells(*connection, entries_[i].fd);
+        if ((entries_[i].events & kOut) != 0 && sends_on_ring(*connection)) room |= !expect_room(*connection);
+      } else if (EpollSet* const set =
+                     entries_[i].fd < 0 || i >= Armed::kRemembered ? nullptr : find_set(entries_[i].fd)) {
+        armed.note(i, *set);
+        set_expect(*set);
+      }
+    }
+    const int found = from_rings();
+    if (found != 0 || room) return found;
+    return doorbells_settled() ? ask_kernel(nap(deadline)) : ask_kernel(Deadline::at_ns(0));
   }
 
   bool wants_data(nfds_t which) const { return (entries_[which].events & kIn) != 0; }
@@ -371,6 +399,7 @@ bool any_accelerated(const pollfd* entries, nfds_t count) {
 }
 
 int poll_wait(pollfd* entries, nfds_t count, Deadline deadline, const sigset_t* mask) {
+  const Uncancelled here;
   PollEntries asked(count);  // the kernel gets a copy, with what makes sense to ask it
   if (asked.get() == nullptr) return errno = ENOMEM, -1;
   return Polling(entries, count, asked.get(), mask).wait(deadline);

@@ -36,6 +36,11 @@ __attribute__((constructor(200))) void start() {
   adopt_inherited();
 }
 
+// As close() of each would: a process that is killed leaves its peers to guess whether it had read everything.
+__attribute__((destructor(200))) void finish() {
+  table_at_exit();
+}
+
 }  // namespace
 
 }  // namespace viaduct::sockets

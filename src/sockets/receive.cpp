@@ -7,6 +7,7 @@
 #include "base/clock.hpp"
 #include "base/fence.hpp"
 #include "base/spin.hpp"
+#include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
@@ -211,7 +212,10 @@ class Reading {
   // End and errors are the kernel's to tell, but all that was published before them is read first.
   Got ask_kernel(Receiver& ring) {
     char byte;
-    ssize_t answer = kernel::libc().recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t answer = [&] {
+      const Cancellable here;  // who never sleeps has no other place
+      return kernel::libc().recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    }();
     if (answer < 0 && errno == EAGAIN) return Got::nothing;
     if (ring.has_data()) return Got::bytes;
     if (const int told = said_to_doorbell(); told != 0) answer = -1, errno = told;
@@ -319,6 +323,7 @@ ssize_t peek_at_all(Connection& connection, int fd, const iovec* pieces, std::si
 }  // namespace
 
 ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+  const Uncancelled here;
   if ((flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL)) [[unlikely]]
     return peek_at_all(connection, fd, first, count, flags);
   Pieces pieces(first, count);
@@ -373,6 +378,22 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
     waited = true;
     if (!wait.for_data()) return total != 0 ? static_cast<ssize_t>(total) : -1;
   }
+}
+
+int bytes_unread(Connection& connection, int fd) {
+  const ReceiveState& state = connection.incoming().receiving;
+  const StreamLock lock(connection.incoming().receiving.lock);
+  const std::uint32_t stage = follow_path(connection, fd);
+  const int on_tcp = tcp_unread(fd);  // now that doorbells may have been taken off
+  if (stage == kReadTcp || stage == kReadBack) return on_tcp + (state.pushed_back.load() != 0 ? 1 : 0);
+  auto rest = stage == kReadRest ? static_cast<std::size_t>(state.tcp_left.load()) : 0;
+  // What is on TCP behind the ring counts too: who has read that many does not look again.
+  const Path& path = connection.incoming().path;
+  const std::uint32_t bells = path.rung.load() - state.drained.load();
+  if (stage != kReadRest && path.mode.load() == kBack && on_tcp >= 0 && static_cast<std::uint32_t>(on_tcp) > bells)
+    rest = static_cast<std::uint32_t>(on_tcp) - bells;
+  return static_cast<int>(
+      std::min<std::size_t>(rest + Receiver(connection.memory, connection.in()).bytes_ready(), INT32_MAX));
 }
 
 }  // namespace viaduct::sockets

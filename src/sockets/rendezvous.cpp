@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"
@@ -220,6 +221,10 @@ void deliver_doorbells_at_once(Connection& connection, int socket) {
     kept.store(value);
     if (value != with) libc.setsockopt(socket, IPPROTO_TCP, option, &with, sizeof with);
   };
+  int tells_unread = 0;
+  socklen_t size = sizeof tells_unread;
+  libc.getsockopt(socket, IPPROTO_TCP, TCP_INQ, &tells_unread, &size);
+  connection.tells_unread.store(tells_unread != 0);
   replace(TCP_NODELAY, 1, connection.nodelay);
   replace(TCP_CORK, 0, connection.cork);
   const int one = 1;
@@ -256,6 +261,7 @@ void count_operation(Connection& connection, int fd, std::size_t bytes) {
   if (connection.life.load(std::memory_order_relaxed) > Life::offering || !connection.upgrade_lock.try_acquire())
     return;
   const ErrnoKeeper keeper;
+  const Uncancelled here;
   if (connection.life.load() <= Life::offering) attempt(connection, fd);
   connection.upgrade_lock.release();
 }

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
@@ -35,7 +36,10 @@ ssize_t send_over_tcp(int fd, Pieces pieces, int flags) {
     msghdr message{};
     message.msg_iov = rest;
     message.msg_iovlen = count;
-    const ssize_t sent = kernel::libc().sendmsg(fd, &message, pieces.done() ? flags : (flags & ~MSG_OOB) | MSG_MORE);
+    const ssize_t sent = [&] {
+      const Cancellable sleep;
+      return kernel::libc().sendmsg(fd, &message, pieces.done() ? flags : (flags & ~MSG_OOB) | MSG_MORE);
+    }();
     if (sent < 0) return total != 0 ? total : -1;
     total += sent;
     if (static_cast<std::size_t>(sent) < size) break;
@@ -175,7 +179,17 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
   return true;
 }
 
+namespace {
+
+ssize_t counted_over_tcp(Connection& connection, int fd, const Pieces& pieces, int flags) {
+  const Counted raw(connection.own().raw_senders, Counted::Already{});
+  return send_over_tcp(fd, pieces, flags);
+}
+
+}  // namespace
+
 ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+  const Uncancelled here;
   Pieces pieces(first, count);
   Direction& out = connection.outgoing();
   if ((flags & MSG_OOB) != 0) [[unlikely]]
@@ -206,8 +220,8 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
     }
     if (route != Route::ring) [[unlikely]] {
       if (route == Route::tcp) hand_back_sending(connection, fd, Why::handed_back);
-      const ssize_t sent = send_over_tcp(fd, pieces, flags);
-      if (route == Route::tcp_counted) connection.own().raw_senders.fetch_sub(1);
+      const ssize_t sent = route == Route::tcp_counted ? counted_over_tcp(connection, fd, pieces, flags)
+                                                       : send_over_tcp(fd, pieces, flags);
       if (sent > 0) total += static_cast<std::size_t>(sent);
       return result(sent < 0);
     }

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/clock.hpp"
+#include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"
@@ -49,6 +50,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.next_line.store(nullptr);
   connection.next_bulk.store(nullptr);
   connection.low_water.store(1);
+  connection.tells_unread.store(false);
   connection.operations.store(0);
   connection.next_attempt = 0;
   connection.family = nullptr;
@@ -135,6 +137,7 @@ void adopt_duplicate(Connection& connection, int fd) {
 }
 
 void let_go(int fd, int socket) {
+  const Uncancelled here;
   Connection* const connection = connections.take(fd);
   if (connection == nullptr) return;
   int duplicate = -1;
@@ -170,6 +173,7 @@ Connection* local_peer(const Connection& connection, int& peer_fd) {
 }  // namespace
 
 void make_plain(Connection& connection, int fd, Why why) {
+  const Uncancelled here;
   const BriefLock::Hold hold(connection.upgrade_lock);
   if (connection.attached()) {
     int peer_fd = -1;
@@ -192,6 +196,13 @@ void give_up_internal(int fd) {
     if (connection->listener == fd) connection->listener = moved;
   });
   internal_fds.take(fd);
+}
+
+void table_at_exit() {
+  if (in_borrowed_memory()) return;
+  connections.each([](int fd, Connection* connection) {
+    if (connection->attached() && is_member(connection->own().holders, own_pid())) leave_stream(*connection, fd);
+  });
 }
 
 // ---- fork

@@ -39,6 +39,9 @@ void make_plain(Connection& connection, int fd, Why why);
 bool in_borrowed_memory();
 pid_t own_pid();
 
+// The process ends without having closed them.
+void table_at_exit();
+
 void table_before_fork();
 void table_after_fork_in_parent();
 void table_after_fork_in_child();

@@ -19,6 +19,9 @@ void mark_order(Connection& connection, Sender& ring);
 bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size);
 std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size_t size);
 
+// Unread bytes on TCP that are data, and then what is in the ring.
+int bytes_unread(Connection& connection, int fd);
+
 // What poll() would say, without asking the kernel: the ring only.
 bool ring_readable(Connection& connection, int fd);
 bool ring_writable(Connection& connection);  // true as well where TCP is to be asked

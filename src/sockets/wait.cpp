@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/fence.hpp"
+#include "sockets/cancellation.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/transfer.hpp"
@@ -35,6 +36,7 @@ Deadline time_limit(int fd, int option) {
 
 int poll_until(int fd, short events, Deadline deadline) {
   pollfd entry{fd, events, 0};
+  const Cancellable sleep;
   if (deadline.is_never()) return kernel::libc().poll(&entry, 1, -1);
   const timespec left = to_timespec(deadline.left_ns(Clock::steady().now_ns()));
   return kernel::libc().ppoll(&entry, 1, &left, nullptr);
@@ -135,6 +137,25 @@ bool ReceiveWait::spin() {
   return connection_.receive_spinner.spin(Clock::steady().now_ns(), limit_, ready);
 }
 
+namespace {
+
+// To be disarmed however the sleep ends, unless the connection was closed meanwhile.
+class Expecting {
+ public:
+  Expecting(Connection& connection, std::uint32_t generation) : connection_(connection), generation_(generation) {}
+  ~Expecting() {
+    if (connection_.generation.load() == generation_) stop_expecting_data(connection_);
+  }
+  Expecting(const Expecting&) = delete;
+  Expecting& operator=(const Expecting&) = delete;
+
+ private:
+  Connection& connection_;
+  std::uint32_t generation_;
+};
+
+}  // namespace
+
 bool ReceiveWait::for_data() {
   if (spin()) return true;
   if (!limit_known_) limit_ = time_limit(fd_, SO_RCVTIMEO), limit_known_ = true;
@@ -143,16 +164,18 @@ bool ReceiveWait::for_data() {
   expect_data(connection_);
   const bool alone = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) == 1;
   bool go_on = true;
-  if (!readable_after_all(connection_, fd_, false, 1)) {
-    const bool doorbells_only = receives_on_ring(connection_);
-    if (doorbells_only && alone && limit_.is_never())
-      go_on = sleep_on_doorbell(generation);
-    else
-      go_on = sleep_in_poll();
-    if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
-    connection_.look_at_kernel.store(true, std::memory_order_relaxed);
+  {
+    const Expecting expecting(connection_, generation);
+    if (!readable_after_all(connection_, fd_, false, 1)) {
+      const bool doorbells_only = receives_on_ring(connection_);
+      if (doorbells_only && alone && limit_.is_never())
+        go_on = sleep_on_doorbell(generation);
+      else
+        go_on = sleep_in_poll();
+      if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
+      connection_.look_at_kernel.store(true, std::memory_order_relaxed);
+    }
   }
-  stop_expecting_data(connection_);
   connection_.receive_spinner.learn_awake(time_had_nobody_slept(connection_, start, Clock::steady().now_ns()));
   serve_requests(connection_, fd_);
   return go_on;
@@ -161,7 +184,10 @@ bool ReceiveWait::for_data() {
 // The doorbell itself is what is waited for: one system call, with the kernel's own ways about signals.
 bool ReceiveWait::sleep_on_doorbell(std::uint32_t generation) {
   char byte;
-  const ssize_t got = kernel::libc().recv(fd_, &byte, 1, 0);
+  const ssize_t got = [&] {
+    const Cancellable sleep;
+    return kernel::libc().recv(fd_, &byte, 1, 0);
+  }();
   if (connection_.generation.load() != generation) return false;
   if (got < 0) return errno == ECONNRESET ? (connection_.pending_error.store(errno), true) : false;
   if (got == 0) return true;
@@ -250,6 +276,10 @@ bool SendWait::for_room() {
     const std::uint64_t now = Clock::steady().now_ns();
     if (limit_.expired(now)) return errno = EAGAIN, false;
     const timespec time = to_timespec(std::min(nap, limit_.left_ns(now)));
+    {
+      const Cancellable here;
+      ::pthread_testcancel();
+    }
     const long slept = ::syscall(SYS_futex, &room.armed, FUTEX_WAIT, armed, &time, nullptr, 0);
     if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
     if (ready()) break;

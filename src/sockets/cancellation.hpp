@@ -1,0 +1,73 @@
+// A thread that is cancelled (pthread_cancel) leaves where it sleeps, as in libc's own calls, and nowhere else: half of
+// a change to shared memory would be worse. What a sleep has armed is disarmed by destructors on the way out.
+#pragma once
+
+#include <pthread.h>
+#include <sys/single_threaded.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace viaduct::sockets {
+
+inline thread_local int tls_cancel_state [[gnu::tls_model("initial-exec")]] =
+    -1;  // the program's; -1: it has it itself
+
+class Uncancelled {
+ public:
+  Uncancelled() : outermost_(__libc_single_threaded == 0 && tls_cancel_state < 0) {
+    if (outermost_) ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &tls_cancel_state);
+  }
+  ~Uncancelled() {
+    if (!outermost_) return;
+    const int before = tls_cancel_state;
+    tls_cancel_state = -1;
+    int ours;
+    ::pthread_setcancelstate(before, &ours);
+  }
+  Uncancelled(const Uncancelled&) = delete;
+  Uncancelled& operator=(const Uncancelled&) = delete;
+
+ private:
+  bool outermost_;
+};
+
+// Inside it: around what sleeps.
+class Cancellable {
+ public:
+  Cancellable() : inside_(tls_cancel_state >= 0) {
+    int ours;
+    if (inside_) ::pthread_setcancelstate(tls_cancel_state, &ours);
+  }
+  ~Cancellable() {
+    int theirs;
+    if (inside_) ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &theirs);
+  }
+  Cancellable(const Cancellable&) = delete;
+  Cancellable& operator=(const Cancellable&) = delete;
+
+ private:
+  bool inside_;
+};
+
+// One more for as long as it lives.
+class Counted {
+ public:
+  explicit Counted(std::atomic<std::uint32_t>& count) : count_(&count) {
+    count.fetch_add(1, std::memory_order_seq_cst);
+  }
+  struct Already {};
+  Counted(std::atomic<std::uint32_t>& count, Already) : count_(&count) {}
+  ~Counted() { end(); }
+  void end() {
+    if (count_ != nullptr) count_->fetch_sub(1);
+    count_ = nullptr;
+  }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<std::uint32_t>* count_;
+};
+
+}  // namespace viaduct::sockets
