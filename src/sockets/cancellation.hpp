@@ -10,26 +10,29 @@
 
 namespace viaduct::sockets {
 
-inline thread_local int tls_cancel_state [[gnu::tls_model("initial-exec")]] =
-    -1;  // the program's; -1: it has it itself
+inline thread_local int tls_cancel_state [[gnu::tls_model("initial-exec")]] = -1;  // for sleeps; -1: not inside
 
 class Uncancelled {
  public:
-  Uncancelled() : outermost_(__libc_single_threaded == 0 && tls_cancel_state < 0) {
-    if (outermost_) ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &tls_cancel_state);
+  enum class Sleeps { are_left, too };  // `too`: not even there, as in calls of which the program expects no such thing
+  explicit Uncancelled(Sleeps sleeps = Sleeps::are_left)
+      : outermost_(__libc_single_threaded == 0 && tls_cancel_state < 0) {
+    if (!outermost_) return;
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+    tls_cancel_state = sleeps == Sleeps::too ? PTHREAD_CANCEL_DISABLE : before_;
   }
   ~Uncancelled() {
     if (!outermost_) return;
-    const int before = tls_cancel_state;
     tls_cancel_state = -1;
     int ours;
-    ::pthread_setcancelstate(before, &ours);
+    ::pthread_setcancelstate(before_, &ours);
   }
   Uncancelled(const Uncancelled&) = delete;
   Uncancelled& operator=(const Uncancelled&) = delete;
 
  private:
   bool outermost_;
+  int before_ = 0;
 };
 
 // Inside it: around what sleeps.

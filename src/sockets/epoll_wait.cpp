@@ -63,9 +63,10 @@ class Waiting {
 
   // The events that the ring alone can tell; `unread`: of which slot, if of data.
   static std::uint32_t ring_says(EpollItem& item, Stillness::FirstUnread* unread = nullptr) {
-    Connection& connection = *item.connection;
     if (item.still.holds()) [[likely]]
       return 0;
+    if (item.connection == nullptr) return 0;  // another thread has just closed it; who spins holds no lock
+    Connection& connection = *item.connection;
     if (item.fired || item.deleted || !connection.attached()) return 0;
     std::uint32_t bits = 0;
     if (wants_data(item)) {

@@ -59,6 +59,7 @@ namespace viaduct::sockets::kernel {
   X(FILE*, fdopen, (int, const char*))                                                                              \
   X(int, vdprintf, (int, const char*, va_list))                                                                     \
   X(int, __vdprintf_chk, (int, int, const char*, va_list))                                                          \
+  X(long, syscall, (long, ...))                                                                                     \
   X(int, system, (const char*))                                                                                     \
   X(FILE*, popen, (const char*, const char*))                                                                       \
   X(int, execve, (const char*, char* const*, char* const*))                                                         \

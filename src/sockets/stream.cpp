@@ -16,6 +16,7 @@
 
 #include "base/copy_loop.hpp"
 #include "base/spin.hpp"
+#include "sockets/kernel.hpp"
 #include "sockets/thread_mark.hpp"
 
 namespace viaduct::sockets {
@@ -343,8 +344,8 @@ bool is_stopped(std::uint32_t thread) {
   struct stat info {};
   const bool own = ::fstat(fd, &info) == 0 && info.st_uid == ::geteuid();
   char text[256] = {};
-  const long got = ::syscall(SYS_read, fd, text, sizeof text - 1);
-  ::syscall(SYS_close, fd);
+  const ssize_t got = kernel::libc().read(fd, text, sizeof text - 1);
+  kernel::libc().close(fd);
   const char* const state = got > 0 ? std::strrchr(text, ')') : nullptr;  // "number (name) state"
   return own && state != nullptr && state[1] == ' ' && (state[2] == 'T' || state[2] == 't');
 }

@@ -1,0 +1,132 @@
+// syscall(): who calls by number means the same. libuv, and so node, closes descriptors this way; one that were not
+// seen to go would be taken for a connection when its number is a file's.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <type_traits>
+#include <utility>
+
+#include "sockets/cancellation.hpp"
+#include "sockets/export.hpp"
+#include "sockets/kernel.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+struct Arguments {
+  long at[6];
+
+  template <class T>
+  T as(int which) const {
+    if constexpr (std::is_pointer_v<T>)
+      return reinterpret_cast<T>(at[which]);
+    else
+      return static_cast<T>(at[which]);
+  }
+};
+
+// `::name` is this library's own.
+template <class Result, class... Parameters, std::size_t... At>
+long call(Result (*function)(Parameters...), const Arguments& given, std::index_sequence<At...>) {
+  return static_cast<long>(function(given.as<Parameters>(static_cast<int>(At))...));
+}
+template <class Result, class... Parameters>
+long call(Result (*function)(Parameters...), const Arguments& given) {
+  const Uncancelled here(Uncancelled::Sleeps::too);
+  return call(function, given, std::index_sequence_for<Parameters...>{});
+}
+
+int fcntl_of_three(int fd, int command, void* argument) {
+  return ::fcntl(fd, command, argument);
+}
+int ioctl_of_three(int fd, unsigned long request, void* argument) {
+  return ::ioctl(fd, request, argument);
+}
+int send_many(int fd, mmsghdr* messages, unsigned count, int flags) {
+  return ::sendmmsg(fd, messages, count, flags);
+}
+
+// False: not a call of ours.
+bool known(long number, const Arguments& given, long& result) {
+  switch (number) {
+#define VIADUCT_SAME(name)         \
+  case SYS_##name:                 \
+    result = call(&::name, given); \
+    return true
+    VIADUCT_SAME(close);
+    VIADUCT_SAME(read);
+    VIADUCT_SAME(write);
+    VIADUCT_SAME(readv);
+    VIADUCT_SAME(writev);
+    VIADUCT_SAME(recvmsg);
+    VIADUCT_SAME(sendmsg);
+    VIADUCT_SAME(recvfrom);
+    VIADUCT_SAME(sendto);
+    VIADUCT_SAME(recvmmsg);
+    VIADUCT_SAME(sendfile);
+    VIADUCT_SAME(splice);
+    VIADUCT_SAME(socket);
+    VIADUCT_SAME(connect);
+    VIADUCT_SAME(listen);
+    VIADUCT_SAME(accept);
+    VIADUCT_SAME(accept4);
+    VIADUCT_SAME(shutdown);
+    VIADUCT_SAME(setsockopt);
+    VIADUCT_SAME(getsockopt);
+    VIADUCT_SAME(dup);
+    VIADUCT_SAME(dup2);
+    VIADUCT_SAME(dup3);
+    VIADUCT_SAME(close_range);
+    VIADUCT_SAME(poll);
+    VIADUCT_SAME(ppoll);
+    VIADUCT_SAME(select);
+    VIADUCT_SAME(epoll_create);
+    VIADUCT_SAME(epoll_create1);
+    VIADUCT_SAME(epoll_ctl);
+    VIADUCT_SAME(epoll_wait);
+    VIADUCT_SAME(epoll_pwait);
+    VIADUCT_SAME(epoll_pwait2);
+    VIADUCT_SAME(execve);
+#undef VIADUCT_SAME
+    case SYS_sendmmsg:
+      result = call(&send_many, given);
+      return true;
+    case SYS_fcntl:
+      result = call(&fcntl_of_three, given);
+      return true;
+    case SYS_ioctl:
+      result = call(&ioctl_of_three, given);
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+VIADUCT_EXPORT long syscall(long number, ...) noexcept {
+  va_list list;
+  va_start(list, number);
+  Arguments given;
+  for (long& one : given.at) one = va_arg(list, long);
+  va_end(list);
+  long result;
+  if (known(number, given, result)) return result;
+  return kernel::libc().syscall(number, given.at[0], given.at[1], given.at[2], given.at[3], given.at[4], given.at[5]);
+}
+
+}  // extern "C"
+
+}  // namespace viaduct::sockets
