@@ -2,6 +2,7 @@
 #pragma once
 
 #include <poll.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -59,6 +60,10 @@ namespace viaduct::sockets::kernel {
   X(FILE*, fdopen, (int, const char*))                                                                              \
   X(int, vdprintf, (int, const char*, va_list))                                                                     \
   X(int, __vdprintf_chk, (int, int, const char*, va_list))                                                          \
+  X(void, longjmp, (__jmp_buf_tag*, int))                                                                           \
+  X(void, _longjmp, (__jmp_buf_tag*, int))                                                                          \
+  X(void, siglongjmp, (__jmp_buf_tag*, int))                                                                        \
+  X(void, __longjmp_chk, (__jmp_buf_tag*, int))                                                                     \
   X(long, syscall, (long, ...))                                                                                     \
   X(int, system, (const char*))                                                                                     \
   X(FILE*, popen, (const char*, const char*))                                                                       \

@@ -273,7 +273,7 @@ void note_reader(Connection& connection) {
 std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size_t size) {
   Direction& in = connection.incoming();
   ReceiveState& state = in.receiving;
-  if (state.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
+  if (state.stage.load(std::memory_order_relaxed) != kReadRing || StreamLock::is_interrupted(state.lock)) return 0;
   Receiver ring(connection.memory, connection.in());
   const bool seen = ring.has_seen(size, connection.seen);
   if (!seen && connection.tiny_stream.is_likely() && !ring.is_behind_by(1)) [[unlikely]]
@@ -327,6 +327,8 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
   if ((flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL)) [[unlikely]]
     return peek_at_all(connection, fd, first, count, flags);
   Pieces pieces(first, count);
+  if (StreamLock::is_interrupted(connection.incoming().receiving.lock)) [[unlikely]]
+    return interrupted_here(connection, fd, flags);
   announce_if_ready(connection, fd);
   serve_requests(connection, fd);
   const std::size_t wanted = pieces.bytes_left();

@@ -153,6 +153,8 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
   Direction& out = connection.outgoing();
   const End& own = connection.own();
   const End& peer = connection.peer();
+  if (StreamLock::is_interrupted(out.sending.lock)) [[unlikely]]
+    return false;
   {
     const StreamLock lock(out.sending.lock, connection.alone());
     if ((own.request.load(std::memory_order_relaxed) | own.finished.load(std::memory_order_relaxed) |
@@ -192,6 +194,8 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
   const Uncancelled here;
   Pieces pieces(first, count);
   Direction& out = connection.outgoing();
+  if (StreamLock::is_interrupted(out.sending.lock)) [[unlikely]]
+    return interrupted_here(connection, fd, flags);
   if ((flags & MSG_OOB) != 0) [[unlikely]]
     hand_back_sending(connection, fd, Why::handed_back);
   if (const int told = connection.pending_error.load(std::memory_order_relaxed); told == ECONNRESET) [[unlikely]] {
@@ -318,6 +322,12 @@ bool is_nonblocking(Connection& connection, int fd) {
     return connection.nonblocking.load(std::memory_order_relaxed);
   const int flags = kernel::libc().fcntl(fd, F_GETFL);
   return flags >= 0 && (flags & O_NONBLOCK) != 0;
+}
+
+ssize_t interrupted_here(Connection& connection, int fd, int flags) {
+  const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
+  errno = may_wait ? EINTR : EAGAIN;
+  return -1;
 }
 
 bool signals_restart() {

@@ -315,6 +315,10 @@ class Stillness {
   std::uint64_t head_ = 0;
 };
 
+class StreamLock;
+// Those that the calling thread holds, or is about to, the innermost first: on its stack.
+inline thread_local StreamLock* tls_stream_locks [[gnu::tls_model("initial-exec")]] = nullptr;
+
 // Held for a few copies, never across a wait. A holder that died, or jumped out of a signal handler, is replaced.
 // Letting go is a full fence: what was published under the lock is seen by whoever armed before our next look (F1, F2).
 // `alone`: nobody else of this side can be here. A process of the other side may still come (serve_in_place_of_peer()),
@@ -322,7 +326,9 @@ class Stillness {
 class StreamLock {
  public:
   [[gnu::always_inline]] explicit StreamLock(std::atomic<std::uint32_t>& word, bool alone = false)
-      : word_(word), alone_(alone) {
+      : word_(word), outer_(tls_stream_locks), alone_(alone) {
+    tls_stream_locks = this;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     std::uint32_t free = 0;
     if (alone_ && word_.load(std::memory_order_relaxed) == 0) {
       word_.store(thread_mark(), std::memory_order_relaxed);
@@ -337,19 +343,34 @@ class StreamLock {
     const bool mine = word_.load(std::memory_order_relaxed) == thread_mark();  // or taken over meanwhile
     if (mine && !quiet_ && !alone_) {
       word_.exchange(0, std::memory_order_seq_cst);
-      return;
+    } else {
+      if (mine) word_.store(0, std::memory_order_release);
+      if (!quiet_) std::atomic_thread_fence(std::memory_order_seq_cst);
     }
-    if (mine) word_.store(0, std::memory_order_release);
-    if (!quiet_) std::atomic_thread_fence(std::memory_order_seq_cst);
+    tls_stream_locks = outer_;
+    mark_ = 0;
   }
   // Nothing was published or given back: no fence is needed.
   void nothing_changed() { quiet_ = true; }
   StreamLock(const StreamLock&) = delete;
   StreamLock& operator=(const StreamLock&) = delete;
 
+  // In a signal handler: what it has interrupted is in the middle of something under this lock, and will go on.
+  [[gnu::always_inline]] static bool is_interrupted(const std::atomic<std::uint32_t>& word) {
+    return word.load(std::memory_order_relaxed) == thread_mark() && is_below_us(word);
+  }
+  // The thread jumps out of whatever it does (longjmp).
+  static void jump() { tls_stream_locks = nullptr; }
+
  private:
+  static constexpr std::uint32_t kMark =
+      0x6b636f4c;  // of one that is there, and not what another call left on the stack
+  static bool is_below_us(const std::atomic<std::uint32_t>& word);
   void contend();
   std::atomic<std::uint32_t>& word_;
+  StreamLock* outer_;
+  std::uint32_t mark_ = kMark;
+  std::uint32_t believed_ = 0;
   bool alone_;
   bool quiet_ = false;
 };

@@ -40,6 +40,10 @@ bool readable_after_all(Connection& connection, int fd, bool kernel_readable, st
 // Is the descriptor non-blocking?
 bool is_nonblocking(Connection& connection, int fd);
 
+// What a signal handler is told that uses the very half which its thread is in the middle of: -1 and EAGAIN, or EINTR
+// of a call that would have waited.
+ssize_t interrupted_here(Connection& connection, int fd, int flags);
+
 // After a poll that a signal ended: whether a call that takes no time limit would have been restarted by the kernel.
 bool signals_restart();
 
