@@ -28,20 +28,36 @@ class Waiting {
       : set_(set), epoll_(epoll), events_(events), most_(most), mask_(mask) {}
 
   int wait(Deadline deadline) {
+    int found = 0;
+    if (!set_.kernel_is_due) {
+      found = from_rings();
+      if (is_enough(found)) [[likely]]
+        return found;
+    }
+    return wait_longer(found, deadline);
+  }
+
+ private:
+  // The clock costs as much as a look: asked now and then, unless there is time to lose.
+  bool is_enough(int found) {
+    return found != 0 && !tcp_is_older_ && news_ && ++set_.waits_since_kernel < kWaitsPerTurn;
+  }
+
+  // `found` in the rings so far.
+  int wait_longer(int found, Deadline deadline) {
+    const Uncancelled here;
     if (set_.kernel_is_due) {
-      const int found = glance_at_kernel(0, now_ns());
-      if (found != 0) return found;
+      if (const int told = glance_at_kernel(0, now_ns()); told != 0) return told;
+      found = from_rings();
     }
     for (bool first = true;; first = false) {
-      int found = from_rings();
+      if (!first && is_enough(found = from_rings())) return found;
       if (tcp_is_older_) [[unlikely]] {
         if (found == most_) return found;
         found = std::max(glance_at_kernel(found, now_ns()), found);
         if (found < most_) found = from_rings_behind(found);
         if (found != 0) return found;
       }
-      // The clock costs as much as a look: asked now and then, unless there is time to lose.
-      if (found != 0 && news_ && ++set_.waits_since_kernel < kWaitsPerTurn) return found;
       const std::uint64_t now = now_ns();
       const bool kernel_turn = now - set_.last_kernel_ns > kKernelTurnNs && now > set_.last_kernel_ns;
       if (found == most_) set_.kernel_is_due = kernel_turn;  // no place for its events: it is the first next time
@@ -57,7 +73,6 @@ class Waiting {
     }
   }
 
- private:
   static bool wants_data(const EpollItem& item) { return (item.events & kEpollData) != 0; }
   static bool on_edge(const EpollItem& item) { return (item.events & EPOLLET) != 0; }
 
@@ -478,7 +493,6 @@ class Waiting {
 }  // namespace
 
 int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline deadline, const sigset_t* mask) {
-  const Uncancelled here;
   return Waiting(set, epoll, events, most, mask).wait(deadline);
 }
 

@@ -273,7 +273,7 @@ void note_reader(Connection& connection) {
 std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size_t size) {
   Direction& in = connection.incoming();
   ReceiveState& state = in.receiving;
-  if (state.stage.load(std::memory_order_relaxed) != kReadRing || StreamLock::is_interrupted(state.lock)) return 0;
+  if (state.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
   Receiver ring(connection.memory, connection.in());
   const bool seen = ring.has_seen(size, connection.seen);
   if (!seen && connection.tiny_stream.is_likely() && !ring.is_behind_by(1)) [[unlikely]]
@@ -282,6 +282,8 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
   std::uint64_t given_back;
   {
     StreamLock lock(state.lock, connection.alone());
+    if (lock.is_refused()) [[unlikely]]
+      return 0;
     if (state.stage.load(std::memory_order_relaxed) != kReadRing ||
         in.path.mode.load(std::memory_order_relaxed) != kRing ||
         in.path.rung.load(std::memory_order_relaxed) != state.drained.load(std::memory_order_relaxed))
@@ -327,8 +329,6 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
   if ((flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL)) [[unlikely]]
     return peek_at_all(connection, fd, first, count, flags);
   Pieces pieces(first, count);
-  if (StreamLock::is_interrupted(connection.incoming().receiving.lock)) [[unlikely]]
-    return interrupted_here(connection, fd, flags);
   announce_if_ready(connection, fd);
   serve_requests(connection, fd);
   const std::size_t wanted = pieces.bytes_left();
@@ -350,6 +350,8 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
     bool may_go_on = false;  // elsewhere: who gets less than it asked for takes the socket for empty
     {
       const StreamLock lock(connection.incoming().receiving.lock, connection.alone());
+      if (lock.is_refused()) [[unlikely]]
+        return total != 0 ? static_cast<ssize_t>(total) : interrupted_here(connection, fd, flags);
       const std::uint32_t stage = state.stage.load(std::memory_order_relaxed);
       Reading reading(connection, fd, pieces, kernel_flags, may_wait);
       got = reading.attempt(total != 0);

@@ -153,10 +153,10 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
   Direction& out = connection.outgoing();
   const End& own = connection.own();
   const End& peer = connection.peer();
-  if (StreamLock::is_interrupted(out.sending.lock)) [[unlikely]]
-    return false;
   {
     const StreamLock lock(out.sending.lock, connection.alone());
+    if (lock.is_refused()) [[unlikely]]
+      return false;
     if ((own.request.load(std::memory_order_relaxed) | own.finished.load(std::memory_order_relaxed) |
          peer.request.load(std::memory_order_relaxed) | peer.closed.load(std::memory_order_relaxed) |
          static_cast<std::uint32_t>(connection.pending_error.load(std::memory_order_relaxed))) != 0)
@@ -194,8 +194,6 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
   const Uncancelled here;
   Pieces pieces(first, count);
   Direction& out = connection.outgoing();
-  if (StreamLock::is_interrupted(out.sending.lock)) [[unlikely]]
-    return interrupted_here(connection, fd, flags);
   if ((flags & MSG_OOB) != 0) [[unlikely]]
     hand_back_sending(connection, fd, Why::handed_back);
   if (const int told = connection.pending_error.load(std::memory_order_relaxed); told == ECONNRESET) [[unlikely]] {
@@ -214,6 +212,8 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
     std::size_t written = 0;
     {
       const StreamLock lock(out.sending.lock, connection.alone());
+      if (lock.is_refused()) [[unlikely]]
+        return total != 0 ? result(false) : interrupted_here(connection, fd, flags);
       route = choose(connection, fd, look_closely);
       if (route == Route::ring) {
         Sender ring(connection.memory, connection.out());

@@ -353,16 +353,16 @@ bool is_stopped(std::uint32_t thread) {
 
 // By another way than longjmp a thread may have left without notice: what is found there is looked at with care, and
 // not believed too often.
-bool StreamLock::is_below_us(const std::atomic<std::uint32_t>& word) {
+bool StreamLock::is_below_us() const {
   constexpr std::uint32_t kMostBelieved = 1000;
   constexpr int kDeepest = 8;
   stack_t stack{};
   const bool on_other_stack = ::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0;
-  const auto* const here = on_other_stack ? nullptr : static_cast<const char*>(__builtin_frame_address(0));
-  StreamLock* one = tls_stream_locks;
+  const auto* const here = on_other_stack ? nullptr : this;
+  StreamLock* one = outer_;
   for (int depth = 0; one != nullptr && depth < kDeepest; ++depth, one = one->outer_) {
-    if (reinterpret_cast<const char*>(one) < here || one->mark_ != kMark) break;
-    if (&one->word_ == &word) return ++one->believed_ < kMostBelieved;
+    if (one <= here || one->mark_ != kMark) break;
+    if (&one->word_ == &word_) return ++one->believed_ < kMostBelieved;
   }
   return false;
 }
@@ -376,7 +376,10 @@ void StreamLock::contend() {
       if (word_.compare_exchange_weak(holder, mine, std::memory_order_acquire)) return;
       continue;
     }
-    if (holder == mine) return;  // left behind by a jump out of a signal handler
+    if (holder == mine) {  // or left behind by a jump out of a signal handler
+      refused_ = is_below_us();
+      return;
+    }
     if (turn < kLooks) {
       cpu_relax();
       continue;

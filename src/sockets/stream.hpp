@@ -340,13 +340,8 @@ class StreamLock {
       contend();
   }
   [[gnu::always_inline]] ~StreamLock() {
-    const bool mine = word_.load(std::memory_order_relaxed) == thread_mark();  // or taken over meanwhile
-    if (mine && !quiet_ && !alone_) {
-      word_.exchange(0, std::memory_order_seq_cst);
-    } else {
-      if (mine) word_.store(0, std::memory_order_release);
-      if (!quiet_) std::atomic_thread_fence(std::memory_order_seq_cst);
-    }
+    if (!is_refused()) [[likely]]
+      let_go();
     tls_stream_locks = outer_;
     mark_ = 0;
   }
@@ -355,22 +350,31 @@ class StreamLock {
   StreamLock(const StreamLock&) = delete;
   StreamLock& operator=(const StreamLock&) = delete;
 
-  // In a signal handler: what it has interrupted is in the middle of something under this lock, and will go on.
-  [[gnu::always_inline]] static bool is_interrupted(const std::atomic<std::uint32_t>& word) {
-    return word.load(std::memory_order_relaxed) == thread_mark() && is_below_us(word);
-  }
+  // In a signal handler: what it has interrupted is in the middle of something under this lock, and will go on. Who
+  // does not ask gets in all the same.
+  bool is_refused() const { return refused_; }
   // The thread jumps out of whatever it does (longjmp).
   static void jump() { tls_stream_locks = nullptr; }
 
  private:
   static constexpr std::uint32_t kMark =
       0x6b636f4c;  // of one that is there, and not what another call left on the stack
-  static bool is_below_us(const std::atomic<std::uint32_t>& word);
+  bool is_below_us() const;
+  [[gnu::always_inline]] void let_go() {
+    const bool mine = word_.load(std::memory_order_relaxed) == thread_mark();  // or taken over meanwhile
+    if (mine && !quiet_ && !alone_) {
+      word_.exchange(0, std::memory_order_seq_cst);
+      return;
+    }
+    if (mine) word_.store(0, std::memory_order_release);
+    if (!quiet_) std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
   void contend();
   std::atomic<std::uint32_t>& word_;
   StreamLock* outer_;
   std::uint32_t mark_ = kMark;
   std::uint32_t believed_ = 0;
+  bool refused_ = false;
   bool alone_;
   bool quiet_ = false;
 };
