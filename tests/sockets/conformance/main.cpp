@@ -4,6 +4,8 @@
 //   --compare LIBRARY [--only X] [--show]  runs what contains X; exit code 1 where something differs
 //   --table LIBRARY                the same, as the table of docs/sockets-conformance.md
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -70,6 +72,18 @@ int run_case(const std::string& name, const Way& way, const char* library) {
 }
 
 // What the programs that cases start do: so many bytes back, on a descriptor that they inherited.
+// What exec has left of a connection's options; the exit code tells: TCP_NODELAY, TCP_CORK, SO_RCVLOWAT of 10.
+int options_child(int fd) {
+  const auto option = [fd](int level, int name) {
+    int value = -1;
+    socklen_t size = sizeof value;
+    ::getsockopt(fd, level, name, &value, &size);
+    return value;
+  };
+  return option(IPPROTO_TCP, TCP_NODELAY) | option(IPPROTO_TCP, TCP_CORK) << 1 |
+         (option(SOL_SOCKET, SO_RCVLOWAT) == 10 ? 4 : 0);
+}
+
 int echo_child(int fd, int bytes) {
   for (int i = 0; i < bytes; ++i) {
     char byte;
@@ -269,6 +283,7 @@ int main(int count, char** arguments) {
   const std::string order = count > 1 ? arguments[1] : "";
   if (order == "--agent" && count == 3) return serve(std::atoi(arguments[2])), 0;
   if (order == "--echo" && count == 4) return echo_child(std::atoi(arguments[2]), std::atoi(arguments[3]));
+  if (order == "--options" && count == 3) return options_child(std::atoi(arguments[2]));
   if (order == "--accept" && count == 4)
     return echo_child(::accept(std::atoi(arguments[2]), nullptr, nullptr), std::atoi(arguments[3]));
   if (order == "--case" && count == 5) {
