@@ -96,8 +96,6 @@ struct Judge {
     if (elf.needs("libseccomp") || elf.imports("seccomp_init"))
       say("sandbox", Effect::partial,
           "can shut itself into a seccomp sandbox: connections that turn busy in there may stay on kernel TCP");
-    if (elf.imports("syscall"))
-      say("raw calls", Effect::none, "imports syscall(): socket calls made through that would not be seen");
     const bool sockets = elf.imports("socket") || elf.imports("accept") || elf.imports("accept4");
     if (elf.interpreter() && !sockets)
       say("sockets", Effect::none, "makes no socket itself; its libraries and children may, and are covered");
