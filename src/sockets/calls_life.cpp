@@ -78,6 +78,14 @@ int close_all_but_internal(unsigned first, unsigned last) {
   return result;
 }
 
+// One that came from another process is not known here.
+bool is_tcp_listener(int fd) {
+  int protocol = 0;
+  socklen_t size = sizeof protocol;
+  return find_connection(fd) != nullptr ||
+         (libc().getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 && protocol == IPPROTO_TCP);
+}
+
 }  // namespace
 
 extern "C" {
@@ -100,13 +108,13 @@ VIADUCT_EXPORT int listen(int fd, int backlog) {
 
 VIADUCT_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
   const int accepted = libc().accept4(fd, address, length, flags);
-  if (accepted >= 0 && find_connection(fd) != nullptr) adopt(accepted, (flags & SOCK_NONBLOCK) != 0);
+  if (accepted >= 0 && is_tcp_listener(fd)) adopt(accepted, (flags & SOCK_NONBLOCK) != 0);
   return accepted;
 }
 
 VIADUCT_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
   const int accepted = libc().accept(fd, address, length);
-  if (accepted >= 0 && find_connection(fd) != nullptr) adopt(accepted, false);
+  if (accepted >= 0 && is_tcp_listener(fd)) adopt(accepted, false);
   return accepted;
 }
 

@@ -60,6 +60,7 @@ namespace viaduct::sockets::kernel {
   X(FILE*, fdopen, (int, const char*))                                                                              \
   X(int, vdprintf, (int, const char*, va_list))                                                                     \
   X(int, __vdprintf_chk, (int, int, const char*, va_list))                                                          \
+  X(void, _exit, (int))                                                                                             \
   X(void, longjmp, (__jmp_buf_tag*, int))                                                                           \
   X(void, _longjmp, (__jmp_buf_tag*, int))                                                                          \
   X(void, siglongjmp, (__jmp_buf_tag*, int))                                                                        \

@@ -4,6 +4,7 @@
 
 #include "sockets/epoll_set.hpp"
 #include "sockets/inherit.hpp"
+#include "sockets/export.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/settings.hpp"
 #include "sockets/table.hpp"
@@ -36,11 +37,25 @@ __attribute__((constructor(200))) void start() {
   adopt_inherited();
 }
 
-// As close() of each would: a process that is killed leaves its peers to guess whether it had read everything.
+// A process that is killed leaves its peers to guess whether it had read everything.
 __attribute__((destructor(200))) void finish() {
   table_at_exit();
 }
 
 }  // namespace
+
+extern "C" {
+
+VIADUCT_EXPORT void _exit(int status) {
+  finish();
+  kernel::libc()._exit(status);
+  __builtin_unreachable();
+}
+
+VIADUCT_EXPORT void _Exit(int status) noexcept {
+  _exit(status);
+}
+
+}  // extern "C"
 
 }  // namespace viaduct::sockets

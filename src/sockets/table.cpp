@@ -58,29 +58,35 @@ void start(Connection& connection, bool nonblocking) {
   connection.set_life(settings().enabled ? Life::young : Life::plain);
 }
 
+// Whether this end has bytes that nobody has read. A doorbell that is left on TCP would reset the connection like one.
+bool has_unread(Connection& connection, int fd) {
+  Direction& in = connection.incoming();
+  const StreamLock lock(in.receiving.lock);
+  const bool unread = receives_on_ring(connection) && Receiver(connection.memory, connection.in()).has_data();
+  if (in.receiving.stage.load() >= kReadRing) drain_doorbells(connection, fd);
+  return unread;
+}
+
+void say_closed(Connection& connection) {
+  RoomWait& room = connection.incoming().room;
+  connection.own().closed.store(1);
+  if ((room.armed.load() & kOnFutex) != 0) wake_room_sleepers(room);
+}
+
 // As close() of a TCP socket does it: unread bytes reset the connection, otherwise the peer reads on and finds the end.
 // Other processes that hold this end may sleep on its doorbells: those are left alone.
 void leave_stream(Connection& connection, int fd) {
-  Direction& in = connection.incoming();
   Family& holders = connection.own().holders;
   leave_family(holders, own_pid());
   if (!sole_member(holders, own_pid())) return;
-  in.data.armed.store(0);
+  connection.incoming().data.armed.store(0);
   serve_requests(connection, fd);
-  bool unread;
-  {
-    const StreamLock lock(in.receiving.lock);
-    unread = receives_on_ring(connection) && Receiver(connection.memory, connection.in()).has_data();
-    // A doorbell that nobody has read would reset the connection too.
-    if (in.receiving.stage.load() >= kReadRing) drain_doorbells(connection, fd);
-  }
-  if (unread) {
+  if (has_unread(connection, fd)) {
     const linger reset{1, 0};
     kernel::libc().setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   }
   connection.outgoing().room.armed.store(0);  // a bell for room would reset the connection
-  connection.own().closed.store(1);
-  if ((in.room.armed.load() & kOnFutex) != 0) wake_room_sleepers(in.room);
+  say_closed(connection);
 }
 
 void end(Connection& connection, int fd) {
@@ -198,10 +204,12 @@ void give_up_internal(int fd) {
   internal_fds.take(fd);
 }
 
+// What is unread resets a connection, as the kernel and the peer find out by themselves; somebody may still read it.
 void table_at_exit() {
   if (in_borrowed_memory()) return;
   connections.each([](int fd, Connection* connection) {
-    if (connection->attached() && is_member(connection->own().holders, own_pid())) leave_stream(*connection, fd);
+    if (connection->attached() && sole_member(connection->own().holders, own_pid()) && !has_unread(*connection, fd))
+      say_closed(*connection);
   });
 }
 

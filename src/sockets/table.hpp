@@ -39,7 +39,7 @@ void make_plain(Connection& connection, int fd, Why why);
 bool in_borrowed_memory();
 pid_t own_pid();
 
-// The process ends without having closed them.
+// The process ends without having closed them: those that have read everything say so.
 void table_at_exit();
 
 void table_before_fork();
