@@ -129,7 +129,8 @@ int run_shell(const char* command, char* const* environment) {
 // is used the next time.
 class OtherEnvironment {
  public:
-  explicit OtherEnvironment(char* const* list) : hold_(lock), kept_(environ) {
+  // Under `lock`, of which there is one.
+  explicit OtherEnvironment(char* const* list) : kept_(environ) {
     if (char** const copy = copy_of(list)) environ = copy;
   }
   ~OtherEnvironment() {
@@ -140,6 +141,7 @@ class OtherEnvironment {
   }
   OtherEnvironment(const OtherEnvironment&) = delete;
   OtherEnvironment& operator=(const OtherEnvironment&) = delete;
+  static inline constinit BriefLock lock;
 
  private:
   // Its last entry is ours, and goes when this call ends: copied, text and all.
@@ -163,10 +165,8 @@ class OtherEnvironment {
     return true;
   }
 
-  static inline constinit BriefLock lock;
   static inline constinit char** memory = nullptr;
   static inline constinit std::size_t size = 0;
-  BriefLock::Hold hold_;
   char** kept_;
 };
 
@@ -181,6 +181,7 @@ VIADUCT_EXPORT int system(const char* command) {
 }
 
 VIADUCT_EXPORT FILE* popen(const char* command, const char* mode) {
+  const BriefLock::Hold hold(OtherEnvironment::lock);
   const Departure departure(kShell, environ, false);
   if (!departure.passes_on()) return libc().popen(command, mode);
   const OtherEnvironment environment(departure.environment());

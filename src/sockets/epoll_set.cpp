@@ -20,6 +20,7 @@
 namespace viaduct::sockets {
 
 constinit FdMap<EpollSet> epoll_sets;
+constinit std::atomic<bool> edges_in_use{false};
 
 namespace {
 
@@ -303,6 +304,7 @@ int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* ev
   const Uncancelled here;
   const auto& libc = kernel::libc();
   const BriefLock::Hold hold(set.lock);
+  if (event != nullptr && (event->events & EPOLLET) != 0) edges_in_use.store(true, std::memory_order_relaxed);
   EpollItem* item = set.items.find(fd);
   const bool plain_flags = event == nullptr || (event->events & (EPOLLEXCLUSIVE | EPOLLWAKEUP)) == 0;
   if (item != nullptr && item->deleted && !plain_flags) item = tell_kernel(*item) ? item : nullptr;

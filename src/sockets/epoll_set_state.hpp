@@ -21,6 +21,9 @@ bool tell_kernel(EpollItem& item);
 // Somebody sleeps on the set and does not know of a change: the sleep ends. False: not by this member.
 bool end_sleep(EpollSet& set, EpollItem& item);
 
+// The program has asked for edges of something: a connection, or a set that has one in it.
+extern std::atomic<bool> edges_in_use;
+
 class EpollSet {
  public:
   static constexpr int kUsualActive = 128;  // more only where all of them have something
@@ -98,6 +101,7 @@ class EpollSet {
     // An edge that was told already is not told again, should the bell be left here.
     const Direction& in = connection.incoming();
     if ((item.events & EPOLLET) != 0 && in.path.rung.load() != in.receiving.drained.load()) sleep = kRingForMe;
+    if (edges_in_use.load(std::memory_order_relaxed)) item.connection->incoming().data.on_edges.store(1);
     item.connection->named.store(sleep != kRingForMe);
     if (item.armed) return expect_data_again(*item.connection, sleep);
     item.armed = true;

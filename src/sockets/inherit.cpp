@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -24,6 +25,7 @@ namespace {
 
 constexpr int kEntryText = 80;  // "inode:memfd:side:nodelay:cork:low water,"
 constexpr int kLookAtInherited = 1024;
+constexpr int kMayCome = 64;  // connections of other threads that are accelerated just now
 
 bool survives(int fd, bool everything) {
   const int flags = kernel::libc().fcntl(fd, F_GETFD);
@@ -35,6 +37,11 @@ bool is_preloaded(char* const* environment) {
     if (std::strncmp(*environment, "LD_PRELOAD=", 11) == 0)
       return std::strstr(*environment, "libviaduct-sockets.so") != nullptr;
   return false;
+}
+
+bool is_inherit_variable(const char* variable) {
+  constexpr std::size_t kLength = sizeof kInheritVariable - 1;
+  return std::strncmp(variable, kInheritVariable, kLength) == 0 && variable[kLength] == '=';
 }
 
 unsigned long inode_of(int fd) {
@@ -150,7 +157,7 @@ Departure::Departure(const char* path, char* const* environment, bool everything
   std::size_t variables = 0;
   while (environment[variables] != nullptr) ++variables;
   const std::size_t list = (variables + 2) * sizeof(char*);
-  size_ = list + sizeof kInheritVariable + 1 + static_cast<std::size_t>(staying) * kEntryText;
+  size_ = list + sizeof kInheritVariable + 1 + static_cast<std::size_t>(staying + kMayCome) * kEntryText;
   memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory_ == MAP_FAILED) {
     memory_ = nullptr;
@@ -158,15 +165,16 @@ Departure::Departure(const char* path, char* const* environment, bool everything
     return;
   }
   auto** const copy = static_cast<char**>(memory_);
-  std::memcpy(copy, environment, variables * sizeof(char*));
+  // Without one that another thread's popen() has put there for a moment.
+  char** const end = std::remove_copy_if(environment, environment + variables, copy, is_inherit_variable);
   char* const text = static_cast<char*>(memory_) + list;
-  copy[variables] = text;
+  *end = text;
   int at = std::sprintf(text, "%s=", kInheritVariable);
   each_staying(everything, [&](int fd, Connection& connection) {
     // Closed by a vfork child, which cannot tell ours from its parent's; or a number that nobody looks at afterwards.
     const bool there = connection.memory.fd >= 0 && kernel::libc().fcntl(connection.memory.fd, F_GETFD) >= 0;
-    if (!there || fd >= kLookAtInherited) return make_plain(connection, fd, Why::no_descriptors);
-    if (static_cast<std::size_t>(at) + kEntryText > size_ - list) return;         // one that came meanwhile
+    const bool fits = static_cast<std::size_t>(at) + kEntryText <= size_ - list;
+    if (!there || !fits || fd >= kLookAtInherited) return make_plain(connection, fd, Why::no_descriptors);
     if (in_borrowed_memory()) join_family(connection.own().holders, ::getpid());  // its parent may close meanwhile
     at += std::sprintf(text + at, "%lu:%d:%d:%d:%d:%d,", connection.inode, connection.memory.fd, connection.side,
                        connection.nodelay.load(), connection.cork.load(), connection.low_water.load());

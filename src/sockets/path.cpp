@@ -90,6 +90,8 @@ bool ring_once(Connection& connection, int fd) {
 // passed to somebody who knows no rings, a bell in the middle of its bytes could not be taken off any more.
 bool bell_would_lie_behind_data(const Connection& connection) {
   const Direction& out = connection.outgoing();
+  // Who waits for an edge has been told of those bytes.
+  if (out.data.on_edges.load(std::memory_order_relaxed) != 0) return false;
   switch (out.receiving.stage.load(std::memory_order_acquire)) {
     case kReadTcp:
       return out.receiving.tcp_taken.load() < out.path.ring_from.load();

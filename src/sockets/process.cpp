@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "sockets/epoll_set.hpp"
-#include "sockets/inherit.hpp"
 #include "sockets/export.hpp"
+#include "sockets/inherit.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/settings.hpp"
 #include "sockets/table.hpp"

@@ -91,6 +91,7 @@ constexpr int kSleepBits = 42;  // below the process number
 struct alignas(kLine) DataWait {
   std::atomic<std::uint64_t> armed;     // set by a receiver that is about to sleep, cleared by whoever rings
   std::atomic<std::uint32_t> sleepers;  // receivers asleep
+  std::atomic<std::uint32_t> on_edges;  // among them may be such as wake for what is new only, not for what is there
 };
 
 enum RoomSleep : std::uint32_t {
@@ -165,7 +166,7 @@ constexpr std::size_t kStreamBytes = bulk_offset(2);
 constexpr std::size_t kFirstCommitted = ring_offset(2);  // the rest gets memory as it is used
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 3: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
+    "stream 4: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
     "of 64, 2 x bulk 524288");
 
 }  // namespace viaduct::sockets
