@@ -1,10 +1,13 @@
 // longjmp(): a thread that jumps out of a signal handler may leave a stretch that it was in the middle of. What it held
-// there is its own to take again, and not that of code which will go on (StreamLock).
+// there is its own to take again, and not that of code which will go on (StreamLock); whom it was about to wake is
+// woken.
 #include <setjmp.h>
 
+#include "sockets/cancellation.hpp"
 #include "sockets/export.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/stream.hpp"
+#include "sockets/wait.hpp"
 
 namespace viaduct::sockets {
 
@@ -14,6 +17,8 @@ using Jump = void (*)(__jmp_buf_tag*, int);
 
 [[noreturn]] void jump(Jump how, __jmp_buf_tag* target, int value) {
   StreamLock::jump();
+  finish_waking();
+  Uncancelled::leave();
   how(target, value);
   __builtin_unreachable();
 }

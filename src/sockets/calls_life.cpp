@@ -145,7 +145,7 @@ VIADUCT_EXPORT int shutdown(int fd, int how) {
   }
   serve_requests(*connection, fd);  // there is no other time for it
   // What is being sent is in the ring before the end is seen.
-  const StreamLock lock(connection->outgoing().sending.lock);
+  const SendingLock lock(connection->memory, connection->out());
   if (how != SHUT_RD) connection->sends_no_more.store(true);
   if (how != SHUT_WR) connection->reads_no_more.store(true);
   tell_of_shutdown(*connection);

@@ -56,6 +56,14 @@ int send_many(int fd, mmsghdr* messages, unsigned count, int flags) {
   return ::sendmmsg(fd, messages, count, flags);
 }
 
+struct MaskAndSize {
+  const sigset_t* mask;
+  std::size_t size;
+};
+int select_with_mask(int count, fd_set* in, fd_set* out, fd_set* other, timespec* limit, MaskAndSize* mask) {
+  return ::pselect(count, in, out, other, limit, mask != nullptr ? mask->mask : nullptr);
+}
+
 // False: not a call of ours.
 bool known(long number, const Arguments& given, long& result) {
   switch (number) {
@@ -100,6 +108,9 @@ bool known(long number, const Arguments& given, long& result) {
 #undef VIADUCT_SAME
     case SYS_sendmmsg:
       result = call(&send_many, given);
+      return true;
+    case SYS_pselect6:
+      result = call(&select_with_mask, given);
       return true;
     case SYS_fcntl:
       result = call(&fcntl_of_three, given);

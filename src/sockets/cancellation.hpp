@@ -11,6 +11,7 @@
 namespace viaduct::sockets {
 
 inline thread_local int tls_cancel_state [[gnu::tls_model("initial-exec")]] = -1;  // for sleeps; -1: not inside
+inline thread_local int tls_cancel_before [[gnu::tls_model("initial-exec")]] = 0;  // the program's
 
 class Uncancelled {
  public:
@@ -18,21 +19,25 @@ class Uncancelled {
   explicit Uncancelled(Sleeps sleeps = Sleeps::are_left)
       : outermost_(__libc_single_threaded == 0 && tls_cancel_state < 0) {
     if (!outermost_) return;
-    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
-    tls_cancel_state = sleeps == Sleeps::too ? PTHREAD_CANCEL_DISABLE : before_;
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &tls_cancel_before);
+    tls_cancel_state = sleeps == Sleeps::too ? PTHREAD_CANCEL_DISABLE : tls_cancel_before;
   }
-  ~Uncancelled() {
-    if (!outermost_) return;
+  // A thread that may be cancelled anywhere is cancelled right here.
+  ~Uncancelled() noexcept(false) {
+    if (outermost_) leave();
+  }
+  // The thread jumps away (longjmp), perhaps out of it.
+  static void leave() {
+    if (tls_cancel_state < 0) return;
     tls_cancel_state = -1;
     int ours;
-    ::pthread_setcancelstate(before_, &ours);
+    ::pthread_setcancelstate(tls_cancel_before, &ours);
   }
   Uncancelled(const Uncancelled&) = delete;
   Uncancelled& operator=(const Uncancelled&) = delete;
 
  private:
   bool outermost_;
-  int before_ = 0;
 };
 
 // Inside it: around what sleeps.
@@ -42,7 +47,7 @@ class Cancellable {
     int ours;
     if (inside_) ::pthread_setcancelstate(tls_cancel_state, &ours);
   }
-  ~Cancellable() {
+  ~Cancellable() noexcept(false) {
     int theirs;
     if (inside_) ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &theirs);
   }

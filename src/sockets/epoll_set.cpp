@@ -31,12 +31,13 @@ std::atomic<int> next_id{1};
 
 // Nobody's own data looks like this by accident.
 std::uint64_t tag() {
-  static const std::uint64_t value = [] {
-    std::uint32_t random = 0x56494144;
-    if (::getrandom(&random, sizeof random, GRND_NONBLOCK) < 0) random ^= static_cast<std::uint32_t>(::getpid());
-    return std::uint64_t{random | 0x8000'0001} << 32;
-  }();
-  return value;
+  static constinit std::atomic<std::uint64_t> value{0};
+  std::uint64_t chosen = value.load(std::memory_order_relaxed);
+  if (chosen != 0) return chosen;
+  std::uint32_t random = 0x56494144;
+  if (::getrandom(&random, sizeof random, GRND_NONBLOCK) < 0) random ^= static_cast<std::uint32_t>(::getpid());
+  const std::uint64_t ours = std::uint64_t{random | 0x8000'0001} << 32;
+  return value.compare_exchange_strong(chosen, ours) ? ours : chosen;
 }
 
 constexpr std::uint64_t kTagBits = 0xffff'ffff'0000'0000;

@@ -117,7 +117,7 @@ bool switch_to_ring(Connection& connection, int fd) {
 
 void hand_back_sending(Connection& connection, int fd, Why why) {
   const Uncancelled here;
-  const StreamLock lock(connection.outgoing().sending.lock);
+  const SendingLock lock(connection.memory, connection.out());
   const std::uint32_t mode = connection.outgoing().path.mode.load();
   if (mode == kBack) return;
   if ((connection.peer().request.load() & kTakeBack) != 0) return serve_take_back(connection, fd);
@@ -182,7 +182,7 @@ bool serve_in_place_of_peer(Connection& connection, int fd) {
   if (!theirs) return true;
   Direction& in = connection.incoming();
   if (!wait_until_free(in.sending.lock)) return false;
-  const StreamLock lock(in.sending.lock);
+  const SendingLock lock(connection.memory, connection.in());
   if (in.path.mode.load() != kBack && connection.peer().finished.load() == 0)
     send_unread_over_tcp(connection.memory, connection.in(), theirs.get());
   return true;
@@ -258,7 +258,7 @@ void finish_hand_back(Connection& connection, int fd, int patience_ms) {
 bool ring_doorbell(Connection& connection, int fd) {
   const Uncancelled here;
   const int kept = errno;
-  const StreamLock lock(connection.outgoing().sending.lock);
+  const SendingLock lock(connection.memory, connection.out());
   // After our own end of stream TCP takes no more doorbells. A peer that wants its bytes over TCP sleeps on no ring,
   // and would take a doorbell for one of them.
   const bool wanted = connection.own().finished.load() == 0 && connection.peer().closed.load() == 0 &&
@@ -269,6 +269,13 @@ bool ring_doorbell(Connection& connection, int fd) {
                     ring_once(connection, fd);
   errno = kept;
   return rung;
+}
+
+bool peer_lost_bytes(Connection& connection, int fd) {
+  if (connection.peer().closed.load() != 0 || connection.peer().finished.load() != 0) return false;
+  if (connection.outgoing().path.mode.load() != kRing) return false;
+  return Receiver(connection.memory, connection.out()).has_data() && tcp_peer_ended(fd) &&
+         !connection.reset_told.exchange(true);
 }
 
 void tell_of_shutdown(Connection& connection) {
@@ -284,7 +291,7 @@ void tell_of_shutdown(Connection& connection) {
 void serve_requests(Connection& connection, int fd) {
   if ((connection.peer().request.load(std::memory_order_relaxed) & kTakeBack) != 0 &&
       connection.outgoing().path.mode.load() != kBack) {
-    const StreamLock lock(connection.outgoing().sending.lock);
+    const SendingLock lock(connection.memory, connection.out());
     serve_take_back(connection, fd);
   }
   if ((connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0)

@@ -43,6 +43,9 @@ bool settle_doorbells(Connection& connection, int fd, std::uint32_t own_sleeps);
 // False: there is nothing, or it will not.
 bool ask_for_unread_over_tcp(Connection& connection, int fd);
 
+// A peer that goes with unread bytes resets a TCP connection; true once.
+bool peer_lost_bytes(Connection& connection, int fd);
+
 // To the peer, of halves that the program has shut down.
 void tell_of_shutdown(Connection& connection);
 

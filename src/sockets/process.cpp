@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "base/clock.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/export.hpp"
 #include "sockets/inherit.hpp"
@@ -32,6 +33,7 @@ void in_child() {
 __attribute__((constructor(200))) void start() {
   (void)kernel::libc();
   (void)own_pid();
+  (void)Clock::steady();  // what is made at its first use must not be so in a signal handler
   ::pthread_atfork(before_fork, in_parent, in_child);
   if (!settings().enabled) return;
   adopt_inherited();

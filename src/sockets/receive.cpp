@@ -222,7 +222,7 @@ class Reading {
     if (answer < 0 && errno == ECONNRESET && reset_by_doorbell()) answer = 0;
     if (answer == 0) {
       connection_.look_at_kernel.store(true, std::memory_order_relaxed);  // the next time too: it lasts
-      if (peer_lost_bytes()) return errno = ECONNRESET, Got::fault;
+      if (peer_lost_bytes(connection_, fd_)) return errno = ECONNRESET, Got::fault;
       return Got::end;
     }
     if (answer < 0) return Got::fault;
@@ -237,14 +237,6 @@ class Reading {
     const Direction& out = connection_.outgoing();
     return out.path.mode.load() == kRing && out.path.rung.load() != out.receiving.drained.load() &&
            !Receiver(connection_.memory, connection_.out()).has_data();
-  }
-
-  // A peer that goes with unread bytes resets a TCP connection. Told once.
-  bool peer_lost_bytes() {
-    if (connection_.peer().closed.load() != 0 || connection_.peer().finished.load() != 0) return false;
-    if (connection_.outgoing().path.mode.load() != kRing) return false;
-    Receiver theirs(connection_.memory, connection_.out());
-    return theirs.has_data() && tcp_peer_ended(fd_) && !connection_.reset_told.exchange(true);
   }
 
   Connection& connection_;

@@ -154,7 +154,7 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
   const End& own = connection.own();
   const End& peer = connection.peer();
   {
-    const StreamLock lock(out.sending.lock, connection.alone());
+    const SendingLock lock(connection.memory, connection.out(), connection.alone());
     if (lock.is_refused()) [[unlikely]]
       return false;
     if ((own.request.load(std::memory_order_relaxed) | own.finished.load(std::memory_order_relaxed) |
@@ -211,7 +211,7 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
     Route route;
     std::size_t written = 0;
     {
-      const StreamLock lock(out.sending.lock, connection.alone());
+      const SendingLock lock(connection.memory, connection.out(), connection.alone());
       if (lock.is_refused()) [[unlikely]]
         return total != 0 ? result(false) : interrupted_here(connection, fd, flags);
       route = choose(connection, fd, look_closely);
@@ -223,10 +223,15 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
       }
     }
     if (route != Route::ring) [[unlikely]] {
+      const bool reset = route == Route::tcp && peer_lost_bytes(connection, fd);
       if (route == Route::tcp) hand_back_sending(connection, fd, Why::handed_back);
-      const ssize_t sent = route == Route::tcp_counted ? counted_over_tcp(connection, fd, pieces, flags)
-                                                       : send_over_tcp(fd, pieces, flags);
+      const int quietly = total != 0 ? flags | MSG_NOSIGNAL : flags;
+      const ssize_t sent = reset                         ? (errno = ECONNRESET, -1)
+                           : route == Route::tcp_counted ? counted_over_tcp(connection, fd, pieces, quietly)
+                                                         : send_over_tcp(fd, pieces, quietly);
       if (sent > 0) total += static_cast<std::size_t>(sent);
+      // What went wrong behind bytes that were sent is told the next time.
+      if (sent < 0 && total != 0 && errno == ECONNRESET) connection.pending_error.store(errno);
       return result(sent < 0);
     }
     total += written;  // F1: letting the lock go was the fence

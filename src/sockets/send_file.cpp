@@ -24,7 +24,7 @@ ssize_t straight(Connection& connection, int fd, int file, off_t at, std::size_t
   Direction& out = connection.outgoing();
   ssize_t moved = 0;
   {
-    const StreamLock lock(out.sending.lock, connection.alone());
+    const SendingLock lock(connection.memory, connection.out(), connection.alone());
     if ((own.request.load() | own.finished.load() | peer.request.load() | peer.closed.load()) != 0) return 0;
     if (out.path.mode.load(std::memory_order_relaxed) != kRing) return 0;
     // Never waiting for a disk: others may want the lock.

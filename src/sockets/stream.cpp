@@ -197,6 +197,24 @@ void Sender::want_room() {
                          std::memory_order_relaxed);
 }
 
+// The headers are the truth: what is published counts, whether or not its sender came to note it; the second half of a
+// message whose first is missing does not. Nothing more is put into a slot that may have grown.
+void Sender::recover() {
+  SendState& state = direction_.sending;
+  std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
+  const auto is_published = [this](std::uint64_t position) {
+    const auto there = std::bit_cast<SlotHeader>(header(position).load(std::memory_order_relaxed));
+    return there.stamp == static_cast<std::uint16_t>(position + 1);
+  };
+  if (!is_published(tail)) {
+    if (is_published(tail + 1)) header(tail + 1).store(0, std::memory_order_relaxed);
+  } else {
+    tail += is_published(tail + 1) ? 2 : 1;
+  }
+  state.tail.store(tail, std::memory_order_relaxed);
+  state.growing.store(0, std::memory_order_relaxed);
+}
+
 // ---- receiving
 
 bool Receiver::look(std::uint64_t position, Look& look) {
@@ -378,6 +396,7 @@ void StreamLock::contend() {
     }
     if (holder == mine) {  // or left behind by a jump out of a signal handler
       refused_ = is_below_us();
+      left_behind_ = !refused_;
       return;
     }
     if (turn < kLooks) {
@@ -387,11 +406,13 @@ void StreamLock::contend() {
     // Whoever held it is gone, or never was: the word is shared memory. A live one is waited for, but not for ever:
     // unless it is stopped, for then it will go on where it was.
     const bool too_long = turn > kLooks + kYields + kMilliseconds;
-    if (too_long && is_stopped(holder))
+    if (too_long && is_stopped(holder)) {
       turn = kLooks + kYields;
-    else if ((too_long || thread_is_gone(holder)) &&
-             word_.compare_exchange_strong(holder, mine, std::memory_order_acquire))
+    } else if ((too_long || thread_is_gone(holder)) &&
+               word_.compare_exchange_strong(holder, mine, std::memory_order_acquire)) {
+      left_behind_ = true;
       return;
+    }
     if (turn < kLooks + kYields) {
       ::sched_yield();
     } else {

@@ -110,6 +110,9 @@ class Sender {
   // What room the sender waits for: half of everything.
   void want_room();
 
+  // Under a lock that was left behind: whoever held it may have been in the middle of any of the above.
+  void recover();
+
  private:
   void refresh();
   bool slot_free() {
@@ -353,6 +356,8 @@ class StreamLock {
   // In a signal handler: what it has interrupted is in the middle of something under this lock, and will go on. Who
   // does not ask gets in all the same.
   bool is_refused() const { return refused_; }
+  // Whoever held it before died, or jumped away.
+  bool was_left_behind() const { return left_behind_; }
   // The thread jumps out of whatever it does (longjmp).
   static void jump() { tls_stream_locks = nullptr; }
 
@@ -375,8 +380,19 @@ class StreamLock {
   std::uint32_t mark_ = kMark;
   std::uint32_t believed_ = 0;
   bool refused_ = false;
+  bool left_behind_ = false;
   bool alone_;
   bool quiet_ = false;
+};
+
+// Of a sending half: what was left in the middle is put right first.
+class SendingLock : public StreamLock {
+ public:
+  [[gnu::always_inline]] SendingLock(const StreamMemory& memory, int direction, bool alone = false)
+      : StreamLock(memory.direction(direction).sending.lock, alone) {
+    if (was_left_behind()) [[unlikely]]
+      Sender(memory, direction).recover();
+  }
 };
 
 }  // namespace viaduct::sockets

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/fence.hpp"
 #include "sockets/cancellation.hpp"
@@ -83,11 +84,14 @@ namespace {
 constexpr std::size_t kSleepsKept = 64;
 constinit std::atomic<std::uint64_t> ended_sleeps[kSleepsKept] = {};
 
-}  // namespace
+// Somebody is about to be rung for, who has been disarmed already.
+struct Waking {
+  Connection* connection = nullptr;
+  int fd = -1;
+};
+thread_local Waking tls_waking [[gnu::tls_model("initial-exec")]];
 
-void wake_receiver(Connection& connection, int fd) {
-  const std::uint64_t sleep = connection.outgoing().data.armed.exchange(0);
-  if (sleep == 0) return;
+void ring_for(Connection& connection, int fd, std::uint64_t sleep) {
   std::atomic<std::uint64_t>& ended = ended_sleeps[(sleep >> kSleepBits) % kSleepsKept];
   if (sleep != kRingForMe && ended.load(std::memory_order_acquire) == sleep) return;
   if (ring_doorbell(connection, fd)) {
@@ -95,6 +99,20 @@ void wake_receiver(Connection& connection, int fd) {
   } else if (bell_would_lie_behind_data(connection)) {
     connection.outgoing().data.armed.store(kRingForMe);  // later, should it sleep then
   }
+}
+
+}  // namespace
+
+void wake_receiver(Connection& connection, int fd) {
+  tls_waking = {&connection, fd};
+  const std::uint64_t sleep = connection.outgoing().data.armed.exchange(0);
+  if (sleep != 0) ring_for(connection, fd, sleep);
+  tls_waking = {};
+}
+
+void finish_waking() {
+  const Waking one = std::exchange(tls_waking, {});
+  if (one.connection != nullptr && one.connection->attached()) ring_doorbell(*one.connection, one.fd);
 }
 
 // Others may still sleep: whoever rang for us has disarmed for all. Under the lock, so that nobody falls asleep
@@ -227,7 +245,7 @@ void wake_room_sleepers(RoomWait& room) {
 bool expect_room(Connection& connection) {
   Sender ring(connection.memory, connection.out());
   {
-    const StreamLock lock(connection.outgoing().sending.lock);
+    const SendingLock lock(connection.memory, connection.out());
     ring.want_room();
   }
   connection.outgoing().room.armed.fetch_or(kInPoll);
@@ -267,7 +285,7 @@ bool SendWait::for_room() {
   const std::uint64_t head = connection_.outgoing().receiving.head.load();
   for (std::uint64_t nap = kShortestNapNs;; nap = std::min(nap * 2, kLongestNapNs)) {
     {
-      const StreamLock lock(connection_.outgoing().sending.lock);
+      const SendingLock lock(connection_.memory, connection_.out());
       ring.want_room();
     }
     const std::uint32_t armed = room.armed.fetch_or(kOnFutex) | kOnFutex;
@@ -280,6 +298,9 @@ bool SendWait::for_room() {
       const Cancellable here;
       ::pthread_testcancel();
     }
+    // Who should read sleeps: a thread has jumped away before it could ring.
+    if (connection_.outgoing().data.sleepers.load() != 0 && connection_.outgoing().data.armed.load() == 0)
+      ring_doorbell(connection_, fd_);
     const long slept = ::syscall(SYS_futex, &room.armed, FUTEX_WAIT, armed, &time, nullptr, 0);
     if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
     if (ready()) break;

@@ -342,5 +342,46 @@ TEST_F(StreamTest, ALockOfTheDeadIsTakenOver) {
   EXPECT_EQ(word.load(), 0U);
 }
 
+// As if its sender had jumped away, or died, after it had published and before it had noted that.
+TEST_F(StreamTest, WhatASenderLeftInTheMiddleIsPutRight) {
+  SendState& state = memory_.direction(0).sending;
+  const auto left_behind = [&] { state.lock.store(0x7fff'fff1); };  // by a thread that never was
+  const auto take_over = [&] { const SendingLock lock(memory_, 0); };
+
+  ASSERT_EQ(write(bytes_from(0, 10)), 10U);
+  state.tail.store(0);  // one slot
+  left_behind();
+  take_over();
+  ASSERT_EQ(write(bytes_from(10, 5)), 5U);
+  EXPECT_EQ(read(100), bytes_from(0, 15));
+
+  ASSERT_EQ(write(bytes_from(15, 5)), 5U);
+  ASSERT_EQ(write(bytes_from(20, 5)), 5U);  // behind the others, in their slot
+  state.growing.store(5);
+  left_behind();
+  take_over();
+  ASSERT_EQ(write(bytes_from(25, 5)), 5U);
+  EXPECT_EQ(read(100), bytes_from(15, 15));
+
+  Sender sender(memory_, 0);
+  const std::uint64_t tail = state.tail.load();
+  ASSERT_TRUE(sender.write_small(bytes_from(30, 100).data(), 100));  // two slots
+  ASSERT_EQ(state.tail.load(), tail + 2);
+  state.tail.store(tail);
+  left_behind();
+  take_over();
+  EXPECT_EQ(state.tail.load(), tail + 2);
+  EXPECT_EQ(read(200), bytes_from(30, 100));
+
+  const std::uint64_t next = state.tail.load();
+  ASSERT_TRUE(sender.write_small(bytes_from(0, 100).data(), 100));
+  std::memset(memory_.slots(0) + next % kSlots * kSlotBytes, 0, 8);  // the first of them had not been published
+  state.tail.store(next);
+  left_behind();
+  take_over();
+  ASSERT_EQ(write(bytes_from(130, 5)), 5U);
+  EXPECT_EQ(read(200), bytes_from(130, 5));
+}
+
 }  // namespace
 }  // namespace viaduct::sockets
