@@ -135,7 +135,7 @@ class OtherEnvironment {
   }
   ~OtherEnvironment() {
     if (environ == memory)
-      environ = kept_;
+      environ = changed(kept_);
     else if (environ != kept_)
       ::unsetenv(kInheritVariable);  // somebody has changed something meanwhile, and has made a copy
   }
@@ -155,6 +155,14 @@ class OtherEnvironment {
     memory[count - 1] = reinterpret_cast<char*>(memory) + size - text;
     std::memcpy(memory[count - 1], list[count - 1], text);
     return memory;
+  }
+  // With what somebody has set or unset meanwhile.
+  static char** changed(char** list) {
+    char** to = list;
+    for (char** from = memory; *from != nullptr; ++from)
+      if (*from < reinterpret_cast<char*>(memory) || *from >= reinterpret_cast<char*>(memory) + size) *to++ = *from;
+    *to = nullptr;
+    return list;
   }
   static bool grow(std::size_t least) {
     const std::size_t larger = std::max(least * 2, std::size_t{4096});

@@ -12,6 +12,7 @@ namespace viaduct::sockets {
 
 inline thread_local int tls_cancel_state [[gnu::tls_model("initial-exec")]] = -1;  // for sleeps; -1: not inside
 inline thread_local int tls_cancel_before [[gnu::tls_model("initial-exec")]] = 0;  // the program's
+inline thread_local const void* tls_cancel_frame [[gnu::tls_model("initial-exec")]] = nullptr;  // the outermost one
 
 class Uncancelled {
  public:
@@ -20,23 +21,26 @@ class Uncancelled {
       : outermost_(__libc_single_threaded == 0 && tls_cancel_state < 0) {
     if (!outermost_) return;
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &tls_cancel_before);
+    tls_cancel_frame = this;
     tls_cancel_state = sleeps == Sleeps::too ? PTHREAD_CANCEL_DISABLE : tls_cancel_before;
   }
   // A thread that may be cancelled anywhere is cancelled right here.
   ~Uncancelled() noexcept(false) {
     if (outermost_) leave();
   }
-  // The thread jumps away (longjmp), perhaps out of it.
-  static void leave() {
-    if (tls_cancel_state < 0) return;
-    tls_cancel_state = -1;
-    int ours;
-    ::pthread_setcancelstate(tls_cancel_before, &ours);
+  // The thread jumps (longjmp) out of all that is on its stack before `target`.
+  static void jump(const void* target) {
+    if (tls_cancel_state >= 0 && tls_cancel_frame < target) leave();
   }
   Uncancelled(const Uncancelled&) = delete;
   Uncancelled& operator=(const Uncancelled&) = delete;
 
  private:
+  static void leave() {
+    tls_cancel_state = -1;
+    int ours;
+    ::pthread_setcancelstate(tls_cancel_before, &ours);
+  }
   bool outermost_;
 };
 

@@ -358,8 +358,10 @@ class StreamLock {
   bool is_refused() const { return refused_; }
   // Whoever held it before died, or jumped away.
   bool was_left_behind() const { return left_behind_; }
-  // The thread jumps out of whatever it does (longjmp).
-  static void jump() { tls_stream_locks = nullptr; }
+  // The thread jumps (longjmp) out of all that is on its stack before `target`.
+  static void jump(const void* target) {
+    while (tls_stream_locks != nullptr && tls_stream_locks < target) tls_stream_locks = tls_stream_locks->outer_;
+  }
 
  private:
   static constexpr std::uint32_t kMark =

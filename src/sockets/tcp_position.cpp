@@ -13,11 +13,24 @@ namespace viaduct::sockets {
 
 namespace {
 
-bool ask(int fd, tcp_info& info) {
+bool ask_once(int fd, tcp_info& info) {
   socklen_t size = sizeof info;
   info = {};
   return kernel::libc().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
          size >= offsetof(tcp_info, tcpi_bytes_retrans) + sizeof info.tcpi_bytes_retrans;
+}
+
+// The kernel notes the state before it locks the socket to note the counts: what comes in between, an end of stream
+// that counts as a byte, would be in one of them only. So it is asked until it says the same twice.
+bool ask(int fd, tcp_info& info) {
+  tcp_info before;
+  if (!ask_once(fd, before)) return false;
+  for (;; before = info) {
+    if (!ask_once(fd, info)) return false;
+    if (info.tcpi_state == before.tcpi_state && info.tcpi_bytes_received == before.tcpi_bytes_received &&
+        info.tcpi_bytes_sent == before.tcpi_bytes_sent && info.tcpi_notsent_bytes == before.tcpi_notsent_bytes)
+      return true;
+  }
 }
 
 // <linux/tcp.h> and <netinet/tcp.h> exclude each other.

@@ -88,6 +88,7 @@ constinit std::atomic<std::uint64_t> ended_sleeps[kSleepsKept] = {};
 struct Waking {
   Connection* connection = nullptr;
   int fd = -1;
+  const void* frame = nullptr;
 };
 thread_local Waking tls_waking [[gnu::tls_model("initial-exec")]];
 
@@ -104,13 +105,14 @@ void ring_for(Connection& connection, int fd, std::uint64_t sleep) {
 }  // namespace
 
 void wake_receiver(Connection& connection, int fd) {
-  tls_waking = {&connection, fd};
+  tls_waking = {&connection, fd, __builtin_frame_address(0)};
   const std::uint64_t sleep = connection.outgoing().data.armed.exchange(0);
   if (sleep != 0) ring_for(connection, fd, sleep);
   tls_waking = {};
 }
 
-void finish_waking() {
+void finish_waking(const void* target) {
+  if (tls_waking.frame >= target) return;
   const Waking one = std::exchange(tls_waking, {});
   if (one.connection != nullptr && one.connection->attached()) ring_doorbell(*one.connection, one.fd);
 }

@@ -21,8 +21,8 @@ std::uint64_t name_of_next_sleep();
 
 // After publishing: rings for a receiver that sleeps, unless it was woken already.
 void wake_receiver(Connection& connection, int fd);
-// The thread jumps away (longjmp), perhaps out of that.
-void finish_waking();
+// The thread jumps (longjmp) out of all that is on its stack before `target`, perhaps out of that.
+void finish_waking(const void* target);
 
 // After a sleep that a doorbell of the peer ended: how long the wait would have been, had both sides been awake. What
 // waking up costs says nothing about how soon the peer answers; counted in, two sides that once slept would sleep for
