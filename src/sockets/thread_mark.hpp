@@ -17,9 +17,9 @@ inline std::uint32_t thread_mark() {
   return tls_thread_mark;
 }
 
-// Of whatever process. A number that is used again is taken for the one that was.
+// Of whatever process, or never was one. A number that is used again is taken for the one that was.
 inline bool thread_is_gone(std::uint32_t mark) {
-  return ::syscall(SYS_tkill, mark, 0) != 0 && errno == ESRCH;
+  return ::syscall(SYS_tkill, mark, 0) != 0 && (errno == ESRCH || errno == EINVAL);
 }
 
 // In a forked child.
