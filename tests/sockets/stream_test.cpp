@@ -2,7 +2,9 @@
 #include "sockets/stream.hpp"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -381,6 +383,39 @@ TEST_F(StreamTest, WhatASenderLeftInTheMiddleIsPutRight) {
   take_over();
   ASSERT_EQ(write(bytes_from(130, 5)), 5U);
   EXPECT_EQ(read(200), bytes_from(130, 5));
+}
+
+TEST(StreamLock, AHolderThatIsStoppedIsWaitedFor) {
+  const testing::HangGuard guard;
+  struct Shared {
+    std::atomic<std::uint32_t> lock;
+    std::atomic<int> done;
+  };
+  void* const page = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  auto& shared = *static_cast<Shared*>(page);
+  testing::Child child([&shared] {
+    const StreamLock lock(shared.lock);
+    ::raise(SIGSTOP);
+    shared.done = 1;
+    return 0;
+  });
+  siginfo_t stopped{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child.pid()), &stopped, WSTOPPED | WNOWAIT), 0);
+  std::atomic<bool> held{false};
+  int done = 0;
+  std::thread other([&] {
+    const StreamLock lock(shared.lock);
+    held = true;
+    done = shared.done;
+  });
+  ::usleep(1'500'000);  // longer than a live one is waited for that is not stopped
+  EXPECT_FALSE(held);
+  ::kill(child.pid(), SIGCONT);
+  other.join();
+  EXPECT_EQ(done, 1);
+  child.wait();
+  ::munmap(page, sizeof(Shared));
 }
 
 }  // namespace
