@@ -93,15 +93,18 @@ std::string why_not(const Socket& socket, const Reading& reading) {
   return why == Why::accelerated ? words(Why::handed_back) : words(why);
 }
 
-void look_into_stream(Socket& socket, const Reading& reading) {
-  if (static_cast<Life>(reading.life) != Life::attached) return;
+// What is said instead of a reason where nothing can be seen; otherwise empty.
+std::string look_into_stream(Socket& socket, const Reading& reading) {
+  if (static_cast<Life>(reading.life) != Life::attached) return "";
   socket.attached = true;
   const auto segment = open_stream(socket.pid, reading.memory, O_RDONLY);
-  if (!segment) return;
+  if (!segment && segment.error().code() == EPROTO) return "accelerated by another version of Viaduct";
+  if (!segment) return "accelerated, but its memory cannot be read from here";
   const auto& control = *segment->as<const StreamControl>();
   socket.out = flow_of(control.direction[reading.side]);
   socket.in = flow_of(control.direction[1 - reading.side]);
   socket.peer_pid = control.end[1 - reading.side].pid.load(std::memory_order_relaxed);
+  return "";
 }
 
 Result<std::vector<Socket>> read_with(int pid, const TcpTable& table) {
@@ -122,8 +125,8 @@ Result<std::vector<Socket>> read_with(int pid, const TcpTable& table) {
     } else {
       socket.state = "UNCONN";
     }
-    look_into_stream(socket, reading);
-    socket.why = why_not(socket, reading);
+    const std::string unseen = look_into_stream(socket, reading);
+    socket.why = unseen.empty() ? why_not(socket, reading) : unseen;
     sockets.push_back(std::move(socket));
   }
   std::sort(sockets.begin(), sockets.end(), [](const Socket& a, const Socket& b) { return a.fd < b.fd; });

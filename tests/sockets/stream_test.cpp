@@ -395,6 +395,7 @@ TEST(StreamLock, AHolderThatIsStoppedIsWaitedFor) {
   ASSERT_NE(page, MAP_FAILED);
   auto& shared = *static_cast<Shared*>(page);
   testing::Child child([&shared] {
+    forget_thread_mark();
     const StreamLock lock(shared.lock);
     ::raise(SIGSTOP);
     shared.done = 1;
