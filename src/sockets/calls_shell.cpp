@@ -42,6 +42,8 @@ class KeysIgnored {
   KeysIgnored(const KeysIgnored&) = delete;
   KeysIgnored& operator=(const KeysIgnored&) = delete;
 
+  static void after_fork() { lock.reset(); }
+
   // Those that the shell is to take as ever.
   static sigset_t taken() {
     const BriefLock::Hold hold(lock);
@@ -179,6 +181,11 @@ class OtherEnvironment {
 };
 
 }  // namespace
+
+void shells_after_fork() {
+  KeysIgnored::after_fork();
+  OtherEnvironment::lock.reset();
+}
 
 extern "C" {
 

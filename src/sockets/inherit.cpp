@@ -149,18 +149,16 @@ Departure::Departure(const char* path, char* const* environment, bool everything
     errno = kept;
     return;
   }
-  if (!memory_stays || !is_preloaded(environment) || !loads_libraries(path)) {
-    each_staying(everything, [](int fd, Connection& connection) { make_plain(connection, fd, Why::handed_back); });
-    errno = kept;
-    return;
-  }
   std::size_t variables = 0;
-  while (environment[variables] != nullptr) ++variables;
+  while (environment != nullptr && environment[variables] != nullptr) ++variables;
   const std::size_t list = (variables + 2) * sizeof(char*);
-  size_ = list + sizeof kInheritVariable + 1 + static_cast<std::size_t>(staying + kMayCome) * kEntryText;
-  memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory_ == MAP_FAILED) {
-    memory_ = nullptr;
+  if (memory_stays && is_preloaded(environment) && loads_libraries(path)) {
+    size_ = list + sizeof kInheritVariable + 1 + static_cast<std::size_t>(staying + kMayCome) * kEntryText;
+    void* const memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memory_ = memory != MAP_FAILED ? memory : nullptr;
+  }
+  if (memory_ == nullptr) {
+    each_staying(everything, [](int fd, Connection& connection) { make_plain(connection, fd, Why::handed_back); });
     errno = kept;
     return;
   }

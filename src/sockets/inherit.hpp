@@ -46,6 +46,7 @@ class Departure {
 
 // In a forked child: its parent's threads start nothing here.
 void departures_after_fork();
+void shells_after_fork();
 
 // At the start of a program: takes over what its predecessor left, and the listeners it inherited.
 void adopt_inherited();

@@ -1,4 +1,4 @@
-// The library's life inside a process: start, fork.
+// The library's life inside a process: start, fork, end.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -28,6 +28,7 @@ void in_child() {
   table_after_fork_in_child();
   sets_after_fork_in_child(forking);
   departures_after_fork();
+  shells_after_fork();
 }
 
 __attribute__((constructor(200))) void start() {
