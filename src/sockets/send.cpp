@@ -148,14 +148,24 @@ void mark_order(Connection& connection, Sender& ring) {
   last_sent_on = &connection;
 }
 
+namespace {
+
+// What SendingLock does, where every instruction counts. False: not to be used.
+[[gnu::cold, gnu::noinline]] bool put_right(const StreamLock& lock, const Connection& connection) {
+  if (lock.was_left_behind()) Sender(connection.memory, connection.out()).recover();
+  return !lock.is_refused();
+}
+
+}  // namespace
+
 bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size) {
   if (size - 1 >= Sender::kSmallMessage) return false;
   Direction& out = connection.outgoing();
   const End& own = connection.own();
   const End& peer = connection.peer();
   {
-    const SendingLock lock(connection.memory, connection.out(), connection.alone());
-    if (lock.is_refused()) [[unlikely]]
+    const StreamLock lock(out.sending.lock, connection.alone());
+    if (!lock.is_usual() && !put_right(lock, connection)) [[unlikely]]
       return false;
     if ((own.request.load(std::memory_order_relaxed) | own.finished.load(std::memory_order_relaxed) |
          peer.request.load(std::memory_order_relaxed) | peer.closed.load(std::memory_order_relaxed) |
@@ -211,8 +221,8 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
     Route route;
     std::size_t written = 0;
     {
-      const SendingLock lock(connection.memory, connection.out(), connection.alone());
-      if (lock.is_refused()) [[unlikely]]
+      const StreamLock lock(out.sending.lock, connection.alone());
+      if (!lock.is_usual() && !put_right(lock, connection)) [[unlikely]]
         return total != 0 ? result(false) : interrupted_here(connection, fd, flags);
       route = choose(connection, fd, look_closely);
       if (route == Route::ring) {

@@ -395,8 +395,7 @@ void StreamLock::contend() {
       continue;
     }
     if (holder == mine) {  // or left behind by a jump out of a signal handler
-      refused_ = is_below_us();
-      left_behind_ = !refused_;
+      taken_ = is_below_us() ? Taken::not_at_all : Taken::from_the_gone;
       return;
     }
     if (turn < kLooks) {
@@ -410,7 +409,7 @@ void StreamLock::contend() {
       turn = kLooks + kYields;
     } else if ((too_long || thread_is_gone(holder)) &&
                word_.compare_exchange_strong(holder, mine, std::memory_order_acquire)) {
-      left_behind_ = true;
+      taken_ = Taken::from_the_gone;
       return;
     }
     if (turn < kLooks + kYields) {

@@ -111,7 +111,7 @@ class Sender {
   void want_room();
 
   // Under a lock that was left behind: whoever held it may have been in the middle of any of the above.
-  void recover();
+  [[gnu::cold, gnu::noinline]] void recover();
 
  private:
   void refresh();
@@ -355,9 +355,10 @@ class StreamLock {
 
   // In a signal handler: what it has interrupted is in the middle of something under this lock, and will go on. Who
   // does not ask gets in all the same.
-  bool is_refused() const { return refused_; }
+  bool is_refused() const { return taken_ == Taken::not_at_all; }
   // Whoever held it before died, or jumped away.
-  bool was_left_behind() const { return left_behind_; }
+  bool was_left_behind() const { return taken_ == Taken::from_the_gone; }
+  bool is_usual() const { return taken_ == Taken::as_usual; }
   // The thread jumps (longjmp) out of all that is on its stack before `target`.
   static void jump(const void* target) {
     while (tls_stream_locks != nullptr && tls_stream_locks < target) tls_stream_locks = tls_stream_locks->outer_;
@@ -376,13 +377,13 @@ class StreamLock {
     if (mine) word_.store(0, std::memory_order_release);
     if (!quiet_) std::atomic_thread_fence(std::memory_order_seq_cst);
   }
-  void contend();
+  [[gnu::cold, gnu::noinline]] void contend();
   std::atomic<std::uint32_t>& word_;
   StreamLock* outer_;
   std::uint32_t mark_ = kMark;
   std::uint32_t believed_ = 0;
-  bool refused_ = false;
-  bool left_behind_ = false;
+  enum class Taken : std::uint8_t { as_usual, from_the_gone, not_at_all };
+  Taken taken_ = Taken::as_usual;
   bool alone_;
   bool quiet_ = false;
 };
@@ -395,6 +396,7 @@ class SendingLock : public StreamLock {
     if (was_left_behind()) [[unlikely]]
       Sender(memory, direction).recover();
   }
+  [[gnu::always_inline]] ~SendingLock() {}  // so that nothing of it is left in the usual case
 };
 
 }  // namespace viaduct::sockets

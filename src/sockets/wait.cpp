@@ -300,8 +300,9 @@ bool SendWait::for_room() {
       const Cancellable here;
       ::pthread_testcancel();
     }
-    // Who should read sleeps: a thread has jumped away before it could ring.
-    if (connection_.outgoing().data.sleepers.load() != 0 && connection_.outgoing().data.armed.load() == 0)
+    // Who should read sleeps on and on: a thread has jumped away before it could ring.
+    if (nap != kShortestNapNs && connection_.outgoing().data.sleepers.load() != 0 &&
+        connection_.outgoing().data.armed.load() == 0)
       ring_doorbell(connection_, fd_);
     const long slept = ::syscall(SYS_futex, &room.armed, FUTEX_WAIT, armed, &time, nullptr, 0);
     if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
