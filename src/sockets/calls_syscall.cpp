@@ -67,10 +67,11 @@ int select_with_mask(int count, fd_set* in, fd_set* out, fd_set* other, timespec
 // False: not a call of ours.
 bool known(long number, const Arguments& given, long& result) {
   switch (number) {
-#define VIADUCT_SAME(name)         \
-  case SYS_##name:                 \
-    result = call(&::name, given); \
+#define VIADUCT_BY(number, function) \
+  case SYS_##number:                 \
+    result = call(function, given);  \
     return true
+#define VIADUCT_SAME(name) VIADUCT_BY(name, &::name)
     VIADUCT_SAME(close);
     VIADUCT_SAME(read);
     VIADUCT_SAME(write);
@@ -105,19 +106,12 @@ bool known(long number, const Arguments& given, long& result) {
     VIADUCT_SAME(epoll_pwait);
     VIADUCT_SAME(epoll_pwait2);
     VIADUCT_SAME(execve);
+    VIADUCT_BY(sendmmsg, &send_many);
+    VIADUCT_BY(pselect6, &select_with_mask);
+    VIADUCT_BY(fcntl, &fcntl_of_three);
+    VIADUCT_BY(ioctl, &ioctl_of_three);
 #undef VIADUCT_SAME
-    case SYS_sendmmsg:
-      result = call(&send_many, given);
-      return true;
-    case SYS_pselect6:
-      result = call(&select_with_mask, given);
-      return true;
-    case SYS_fcntl:
-      result = call(&fcntl_of_three, given);
-      return true;
-    case SYS_ioctl:
-      result = call(&ioctl_of_three, given);
-      return true;
+#undef VIADUCT_BY
     default:
       return false;
   }

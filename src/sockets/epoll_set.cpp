@@ -385,8 +385,6 @@ void sets_note_resumed(Connection& connection) {
 
 // ---- fork: the kernel's set is shared from now on, the table of members is not
 
-void sets_before_fork() {}
-
 void sets_after_fork_in_child(pid_t parent) {
   item_slab.lock().reset();
   set_slab.lock().reset();

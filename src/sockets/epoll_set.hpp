@@ -119,6 +119,5 @@ void sets_note_read(Connection& connection);
 void sets_note_resumed(Connection& connection);  // Connection::resumed
 
 void sets_after_fork_in_child(pid_t parent);
-void sets_before_fork();
 
 }  // namespace viaduct::sockets

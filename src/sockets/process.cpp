@@ -19,10 +19,6 @@ pid_t forking = 0;
 void before_fork() {
   forking = own_pid();
   table_before_fork();
-  sets_before_fork();
-}
-void in_parent() {
-  table_after_fork_in_parent();
 }
 void in_child() {
   table_after_fork_in_child();
@@ -35,7 +31,7 @@ __attribute__((constructor(200))) void start() {
   (void)kernel::libc();
   (void)own_pid();
   (void)Clock::steady();  // what is made at its first use must not be so in a signal handler
-  ::pthread_atfork(before_fork, in_parent, in_child);
+  ::pthread_atfork(before_fork, nullptr, in_child);
   if (!settings().enabled) return;
   adopt_inherited();
 }

@@ -369,9 +369,10 @@ bool is_stopped(std::uint32_t thread) {
 
 }  // namespace
 
-// By another way than longjmp a thread may have left without notice: what is found there is looked at with care, and
-// not believed too often.
-bool StreamLock::is_below_us() const {
+// The locks of this thread that are further up on its stack are those of code that this one has interrupted. By another
+// way than longjmp it may have left them without notice: what is found there is looked at with care, and not believed
+// too often.
+bool StreamLock::interrupted_code_holds_it() const {
   constexpr std::uint32_t kMostBelieved = 1000;
   constexpr int kDeepest = 8;
   stack_t stack{};
@@ -394,8 +395,8 @@ void StreamLock::contend() {
       if (word_.compare_exchange_weak(holder, mine, std::memory_order_acquire)) return;
       continue;
     }
-    if (holder == mine) {  // or left behind by a jump out of a signal handler
-      taken_ = is_below_us() ? Taken::not_at_all : Taken::from_the_gone;
+    if (holder == mine) {  // we are in a signal handler; or have jumped out of one
+      taken_ = interrupted_code_holds_it() ? Taken::not_at_all : Taken::from_the_gone;
       return;
     }
     if (turn < kLooks) {

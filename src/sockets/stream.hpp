@@ -365,9 +365,9 @@ class StreamLock {
   }
 
  private:
-  static constexpr std::uint32_t kMark =
-      0x6b636f4c;  // of one that is there, and not what another call left on the stack
-  bool is_below_us() const;
+  // Of one that is there, and not what another call left on the stack.
+  static constexpr std::uint32_t kMark = 0x6b636f4c;
+  bool interrupted_code_holds_it() const;
   [[gnu::always_inline]] void let_go() {
     const bool mine = word_.load(std::memory_order_relaxed) == thread_mark();  // or taken over meanwhile
     if (mine && !quiet_ && !alone_) {
@@ -381,7 +381,7 @@ class StreamLock {
   std::atomic<std::uint32_t>& word_;
   StreamLock* outer_;
   std::uint32_t mark_ = kMark;
-  std::uint32_t believed_ = 0;
+  std::uint32_t believed_ = 0;  // how often it was taken for one that will go on
   enum class Taken : std::uint8_t { as_usual, from_the_gone, not_at_all };
   Taken taken_ = Taken::as_usual;
   bool alone_;

@@ -232,8 +232,6 @@ void table_before_fork() {
   });
 }
 
-void table_after_fork_in_parent() {}
-
 void table_after_fork_in_child() {
   forget_thread_mark();
   pid_of_tables.store(::getpid());

@@ -43,7 +43,6 @@ pid_t own_pid();
 void table_at_exit();
 
 void table_before_fork();
-void table_after_fork_in_parent();
 void table_after_fork_in_child();
 
 // Another process has this end open.
