@@ -1,6 +1,10 @@
 #include <gmock/gmock.h>
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
 
 #include "cli/talking.hpp"
 
@@ -52,6 +56,26 @@ TEST_F(Ls, CountsWhatGoesOverTheRing) {
     EXPECT_EQ(after[direction]["messages"], before[direction]["messages"].get<int>() + 10);
     EXPECT_GE(after[direction]["wakes"], before[direction]["wakes"]);
   }
+}
+
+// Of a process so far, in nanoseconds.
+std::uint64_t processor_time(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/schedstat");
+  std::uint64_t time = 0;
+  file >> time;
+  return time;
+}
+
+TEST_F(Ls, AnIdlePairUsesNoProcessorTime) {
+  Pair pair;
+  pair.talk_until_on_the_ring();
+  ::usleep(200'000);  // whoever spins has given up by then
+  const std::uint64_t server = processor_time(pair.server.pid()), client = processor_time(pair.client.pid());
+  if (server == 0) GTEST_SKIP() << "no /proc/PID/schedstat here";
+  ::usleep(500'000);
+  EXPECT_EQ(processor_time(pair.server.pid()), server);
+  EXPECT_EQ(processor_time(pair.client.pid()), client);
+  pair.client.talk(10);
 }
 
 TEST_F(Ls, PrintsATable) {
