@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <fstream>
 
+#include "base/own_network.hpp"
 #include "cli/talking.hpp"
 
 namespace viaduct::cli {
@@ -110,6 +111,65 @@ TEST_F(Ls, SaysThatThePeerIsNotAccelerated) {
   EXPECT_THAT(seen[0]["why"], HasSubstr("the other side has not come"));
 }
 
+bool become_nobody() {
+  constexpr unsigned kNobody = 65534;
+  return ::setgroups(0, nullptr) == 0 && ::setgid(kNobody) == 0 && ::setuid(kNobody) == 0;
+}
+
+TEST_F(Ls, SaysThatThePeerBelongsToAnotherUser) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
+  Talker server(Under::run, {"serve"});
+  Talker client(Under::run, {"call", std::to_string(server.first())}, {}, &become_nobody);
+  if (!client.started()) GTEST_SKIP() << "nobody may not run " << VIADUCT_COMMAND;
+  client.talk(200);
+  int said = 0;
+  for (const Talker* side : {&server, &client}) {
+    const json seen = sockets_of(side->number());
+    ASSERT_EQ(seen.size(), 1u);
+    EXPECT_EQ(seen[0]["attached"], false);
+    EXPECT_EQ(seen[0]["out"]["path"], "tcp");
+    EXPECT_EQ(seen[0]["in"]["path"], "tcp");
+    said += seen[0]["why"].get<std::string>().find("another user") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GE(said, 1);  // one of them has seen the other's; its peer has seen nobody
+}
+
+TEST_F(Ls, AnotherUserIsLetInWhereBothSaySo) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const Variables any{{"VIADUCT_PEERS", "any"}};
+  Talker server(Under::run, {"serve"}, any);
+  Talker client(Under::run, {"call", std::to_string(server.first())}, any, &become_nobody);
+  if (!client.started()) GTEST_SKIP() << "nobody may not run " << VIADUCT_COMMAND;
+  client.talk(200);
+  const json seen = sockets_of(server.number());
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0]["attached"], true) << seen;
+}
+
+TEST_F(Ls, APeerInAnotherNetworkNamespaceIsServedByTcp) {
+  OwnNetwork here;
+  here.add_veth("left", "right");
+  here.run("ip address add 10.9.0.1/24 dev left");
+  std::unique_ptr<Talker> server;
+  {
+    OwnNetwork there;
+    server = std::make_unique<Talker>(Under::run, Arguments{"serve", "0.0.0.0"});
+  }
+  const std::string enter = "nsenter --net --target " + server->number() + " ip ";
+  here.run("ip link set right netns " + server->number());
+  here.run(enter + "address add 10.9.0.2/24 dev right");
+  if (!here.run(enter + "link set right up")) GTEST_SKIP() << here.missing();
+  Talker client(Under::run, {"call", std::to_string(server->first()), "10.9.0.2"});
+  client.talk(200);
+  for (const Talker* side : {server.get(), &client}) {
+    const json seen = sockets_of(side->number());
+    ASSERT_EQ(seen.size(), 1u);
+    EXPECT_EQ(seen[0]["attached"], false);
+    EXPECT_EQ(seen[0]["out"]["path"], "tcp");
+    EXPECT_EQ(seen[0]["why"], "the peer is another host");
+  }
+}
+
 TEST_F(Ls, SaysThatItIsSwitchedOff) {
   Talker server(Under::run, {"serve"}, {{"VIADUCT_SOCKETS", "off"}});
   Talker client(Under::nothing, {"call", std::to_string(server.first())});
@@ -201,9 +261,8 @@ TEST(LsErrors, SomebodyElsesProcessIsAFailure) {
   auto said = make_pipe();
   const pid_t child = ::fork();
   if (child == 0) {
-    constexpr unsigned kNobody = 65534;
     ::dup2(said->second.get(), STDERR_FILENO);
-    if (::setgroups(0, nullptr) != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(126);
+    if (!become_nobody()) ::_exit(126);
     become_command({"ls", own});
   }
   said->second.reset();

@@ -1,11 +1,13 @@
 // A plain sockets program for tests to run under `viaduct run`: told on standard input what to do, it answers on
 // standard output when it has done it, and ends with its input.
 //
-//   talker serve       listens on 127.0.0.1, prints "port N", and echoes what its connections say
+//   talker serve [ADDRESS]
+//                      listens (on 127.0.0.1), prints "port N", and echoes what its connections say
 //   talker serve-fork  the same, each connection in a child: prints "child PID"
-//   talker call PORT   connects, prints "fd N"; then for each line: a number N makes N round trips ("ok"), "dup" goes
-//   on with a
-//                      duplicate of its socket and closes the first ("fd N"), "fork" goes on in a child ("child PID")
+//   talker call PORT [ADDRESS]
+//                      connects (to 127.0.0.1), prints "fd N"; then for each line: a number N makes N round trips
+//                      ("ok"), "dup" goes on with a duplicate of its socket and closes the first ("fd N"), "fork" goes
+//                      on in a child ("child PID")
 //   talker idle        has no socket, prints "idle"
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -21,6 +23,8 @@
 
 namespace {
 
+constexpr const char* kLoopback = "127.0.0.1";
+
 int fail(const char* what) {
   std::perror(what);
   return 1;
@@ -31,10 +35,10 @@ void say(const char* word, long number) {
   std::fflush(stdout);
 }
 
-sockaddr_in loopback(int port) {
+sockaddr_in name_of(const char* address, int port) {
   sockaddr_in name{};
   name.sin_family = AF_INET;
-  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  name.sin_addr.s_addr = ::inet_addr(address);
   name.sin_port = htons(static_cast<std::uint16_t>(port));
   return name;
 }
@@ -47,9 +51,9 @@ bool echo(int fd) {
 }
 
 // One connection at a time, until the input ends.
-int serve(bool fork_each) {
+int serve(bool fork_each, const char* address) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in name = loopback(0);
+  sockaddr_in name = name_of(address, 0);
   socklen_t size = sizeof name;
   if (::bind(listener, reinterpret_cast<sockaddr*>(&name), size) != 0 || ::listen(listener, 8) != 0 ||
       ::getsockname(listener, reinterpret_cast<sockaddr*>(&name), &size) != 0)
@@ -85,9 +89,9 @@ bool round_trip(int fd, unsigned number) {
   return ::recv(fd, &answer, sizeof answer, MSG_WAITALL) == static_cast<ssize_t>(sizeof answer) && answer == number;
 }
 
-int call(int port) {
+int call(int port, const char* address) {
   int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in name = loopback(port);
+  const sockaddr_in name = name_of(address, port);
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) return fail("connect");
   say("fd", fd);
   unsigned number = 0;
@@ -124,9 +128,9 @@ int idle() {
 
 int main(int argc, char** argv) {
   const char* const what = argc > 1 ? argv[1] : "";
-  if (std::strcmp(what, "serve") == 0) return serve(false);
-  if (std::strcmp(what, "serve-fork") == 0) return serve(true);
-  if (std::strcmp(what, "call") == 0 && argc > 2) return call(std::atoi(argv[2]));
+  if (std::strcmp(what, "serve") == 0) return serve(false, argc > 2 ? argv[2] : kLoopback);
+  if (std::strcmp(what, "serve-fork") == 0) return serve(true, kLoopback);
+  if (std::strcmp(what, "call") == 0 && argc > 2) return call(std::atoi(argv[2]), argc > 3 ? argv[3] : kLoopback);
   if (std::strcmp(what, "idle") == 0) return idle();
-  return std::fprintf(stderr, "usage: talker serve | serve-fork | call PORT | idle\n"), 2;
+  return std::fprintf(stderr, "usage: talker serve [ADDRESS] | serve-fork | call PORT [ADDRESS] | idle\n"), 2;
 }

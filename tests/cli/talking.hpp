@@ -23,10 +23,12 @@ enum class Under { run, nothing };
 // A talker, from its first words until the end of the scope.
 class Talker {
  public:
-  Talker(Under under, Arguments words, const Variables& variables = {}) {
+  // `become`, if given, makes the process another (user) before it starts; it does not start where that fails.
+  Talker(Under under, Arguments words, const Variables& variables = {}, bool (*become)() = nullptr) {
     auto in = make_pipe(), out = make_pipe();
     pid_ = ::fork();
     if (pid_ == 0) {
+      if (become != nullptr && !become()) ::_exit(126);
       ::dup2(in->first.get(), STDIN_FILENO);
       ::dup2(out->second.get(), STDOUT_FILENO);
       words.insert(words.begin(), talker());
@@ -49,6 +51,7 @@ class Talker {
   Talker(const Talker&) = delete;
   Talker& operator=(const Talker&) = delete;
 
+  bool started() const { return !first_.empty(); }
   int pid() const { return pid_; }
   std::string number() const { return std::to_string(pid_); }
   // The number in its first line: a port, a descriptor.

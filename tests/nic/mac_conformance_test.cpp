@@ -7,7 +7,7 @@
 #include <set>
 #include <thread>
 
-#include "nic/own_network.hpp"
+#include "base/own_network.hpp"
 #include "nic/pair.hpp"
 
 namespace viaduct::nic {

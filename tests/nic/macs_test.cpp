@@ -5,8 +5,8 @@
 #include <viaduct/nic_macs.hpp>
 
 #include "base/child.hpp"
+#include "base/own_network.hpp"
 #include "nic/mac/checksum.hpp"
-#include "nic/own_network.hpp"
 #include "nic/pair.hpp"
 
 namespace viaduct::nic {

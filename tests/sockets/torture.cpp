@@ -1,7 +1,8 @@
 // sockets-torture: what goes wrong on purpose, meant to run under libviaduct-sockets.so. Everything that arrives is
 // verified; exit code 0 means that nothing was lost, nothing hung and nobody crashed.
 //
-//   sockets-torture kill|mix|leave|stopped|crowd|pool|storm|hostile|giga|nofile|no-memfd|no-proc ROUNDS [SEED]
+//   sockets-torture kill|mix|leave|stopped|crowd|pool|storm|hostile|giga|nofile|no-memfd|no-memory|no-proc ROUNDS
+//   [SEED]
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -28,6 +29,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -340,6 +342,11 @@ bool few_descriptors() {
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
+bool obey(std::span<sock_filter> filter) {
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
 bool no_memfd() {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -347,8 +354,20 @@ bool no_memfd() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  const sock_fprog program{4, filter};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  return obey(filter);
+}
+
+// None that is shared: the program's own stays as it is.
+bool no_memory() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[3])),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_SHARED, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  return obey(filter);
 }
 
 bool no_proc() {
@@ -374,9 +393,11 @@ int main(int count, char** arguments) {
   if (mode == "storm") return storm(rounds, seed);
   if (mode == "nofile") return without(rounds, seed, few_descriptors);
   if (mode == "no-memfd") return without(rounds, seed, no_memfd);
+  if (mode == "no-memory") return without(rounds, seed, no_memory);
   if (mode == "no-proc") return without(rounds, seed, no_proc);
   std::fprintf(stderr,
-               "usage: %s kill|mix|leave|stopped|crowd|pool|storm|hostile|giga|nofile|no-memfd|no-proc ROUNDS [SEED]\n",
+               "usage: %s kill|mix|leave|stopped|crowd|pool|storm|hostile|giga|nofile|no-memfd|no-memory|no-proc "
+               "ROUNDS [SEED]\n",
                arguments[0]);
   return 2;
 }

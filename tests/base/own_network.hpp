@@ -16,7 +16,7 @@
 
 #include "base/fd.hpp"
 
-namespace viaduct::nic {
+namespace viaduct {
 
 class OwnNetwork {
  public:
@@ -68,4 +68,4 @@ class OwnNetwork {
   std::string missing_;
 };
 
-}  // namespace viaduct::nic
+}  // namespace viaduct
