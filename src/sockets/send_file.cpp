@@ -1,5 +1,7 @@
 // sendfile(): a file into the ring.
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/statfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -16,9 +18,19 @@ namespace {
 constexpr std::size_t kMostAtOnce = 0x7fff'f000;  // as the kernel has it
 constexpr int kStraightInARow = 32;               // chunks; then one goes the long way, which looks at everything
 
+// How a file is read while others may want the lock: never waiting for a disk.
+enum class Reading { at_hand, memory, not_at_all };
+
+// Files in memory know no other way to be read; the kernel says so.
+Reading other_reading(int file) {
+  struct statfs system {};
+  const bool memory = ::fstatfs(file, &system) == 0 && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC);
+  return memory ? Reading::memory : Reading::not_at_all;
+}
+
 // From the file's pages into the ring, in one copy. 0 or less: there is no room, or the pages are not at hand, or this
 // is not the time for it.
-ssize_t straight(Connection& connection, int fd, int file, off_t at, std::size_t most) {
+ssize_t straight(Connection& connection, int fd, int file, off_t at, std::size_t most, Reading reading) {
   const End& own = connection.own();
   const End& peer = connection.peer();
   Direction& out = connection.outgoing();
@@ -27,12 +39,11 @@ ssize_t straight(Connection& connection, int fd, int file, off_t at, std::size_t
     const SendingLock lock(connection.memory, connection.out(), connection.alone());
     if ((own.request.load() | own.finished.load() | peer.request.load() | peer.closed.load()) != 0) return 0;
     if (out.path.mode.load(std::memory_order_relaxed) != kRing) return 0;
-    // Never waiting for a disk: others may want the lock.
     Sender ring(connection.memory, connection.out());
     mark_order(connection, ring);
     moved = ring.write_by(most, [&](std::span<std::byte> chunk) {
       const iovec piece{chunk.data(), chunk.size()};
-      return ::preadv2(file, &piece, 1, at, RWF_NOWAIT);
+      return ::preadv2(file, &piece, 1, at, reading == Reading::at_hand ? RWF_NOWAIT : 0);
     });
   }  // F1
   if (moved > 0 && out.data.armed.load(std::memory_order_relaxed) != 0) wake_receiver(connection, fd);
@@ -57,8 +68,14 @@ ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset
   std::size_t total = 0;
   const int kept = errno;
   const std::uint32_t generation = connection.generation.load();
+  Reading reading = Reading::at_hand;
   for (int in_a_row = kStraightInARow; total < count && connection.generation.load() == generation;) {
-    ssize_t moved = in_a_row < kStraightInARow ? straight(connection, fd, file, at, count - total) : 0;
+    const bool in_one_copy = in_a_row < kStraightInARow && reading != Reading::not_at_all;
+    ssize_t moved = in_one_copy ? straight(connection, fd, file, at, count - total, reading) : 0;
+    if (moved < 0 && errno == EOPNOTSUPP && reading == Reading::at_hand) {
+      reading = other_reading(file);
+      continue;
+    }
     ++in_a_row;
     if (moved <= 0) {
       moved = by_buffer(connection, fd, file, at, count - total);
