@@ -84,13 +84,14 @@ class SocketsFtp {
   // Of the transfer alone: connecting and logging in come before it.
   double transfer(int port, bool accelerated, unsigned size, bool up) const {
     const std::string file = fmt::format("{}/{}", folder_->path(), size);
+    const std::string fetched = folder_->path() + "/fetched", received = folder_->path() + "/received";
+    for (const std::string& former : {fetched, received}) ::unlink(former.c_str());  // to free its pages takes a while
     std::vector<std::string> words{curl_, "--silent", "--show-error", "--write-out",
                                    "%{time_pretransfer} %{time_total}\n"};
     if (up)
       words.insert(words.end(), {"--upload-file", file, fmt::format("ftp://127.0.0.1:{}/received", port)});
     else
-      words.insert(words.end(),
-                   {"--output", folder_->path() + "/fetched", fmt::format("ftp://127.0.0.1:{}/{}", port, size)});
+      words.insert(words.end(), {"--output", fetched, fmt::format("ftp://127.0.0.1:{}/{}", port, size)});
     auto curl = ChildProgram::start(
         {.words = words, .processor = placement().mine, .accelerated = accelerated, .silent = true});
     if (!curl) give_up(curl.error().message());
