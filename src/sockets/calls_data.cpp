@@ -80,6 +80,7 @@ ssize_t sending_parts(Connection& connection, int fd, std::size_t size, Call&& c
   return static_cast<ssize_t>(done);
 }
 
+constexpr int kNotForTheRing = MSG_OOB | MSG_ZEROCOPY;
 constexpr int kNotOfTheStream = MSG_OOB | MSG_ERRQUEUE;  // the kernel has it, whatever is in the ring
 
 // The usual case of a call, to be tried first: everything else is in a function of its own, so that this needs no
@@ -93,7 +94,7 @@ constexpr int kNotOfTheStream = MSG_OOB | MSG_ERRQUEUE;  // the kernel has it, w
 }
 [[gnu::always_inline]] inline bool send_quickly(int fd, const void* buffer, std::size_t size, int flags) {
   Connection* const connection = find_connection(fd);
-  return connection != nullptr && connection->attached() && (flags & MSG_OOB) == 0 &&
+  return connection != nullptr && connection->attached() && (flags & kNotForTheRing) == 0 &&
          quick_send(*connection, fd, buffer, size);
 }
 
@@ -140,7 +141,7 @@ ssize_t receive_message(Connection& connection, int fd, msghdr& message, int fla
   if (message.msg_name != nullptr) message.msg_namelen = 0;
   const std::size_t room = message.msg_controllen;
   message.msg_controllen = 0;
-  message.msg_flags = 0;
+  message.msg_flags = flags & MSG_CMSG_CLOEXEC;
   if (connection.tells_unread.load(std::memory_order_relaxed)) [[unlikely]]
     say_what_is_left(connection, fd, message, room);
   return got;
@@ -163,11 +164,39 @@ ssize_t splice_out(Connection& connection, int in, int pipe, std::size_t size, u
   return moved;
 }
 
-bool bad_count(std::size_t count) {
-  return count > 1024;  // IOV_MAX: the kernel has the right answer
+// The kernel has the right answer.
+bool bad_pieces(const iovec* pieces, std::size_t count) {
+  if (count > IOV_MAX) return true;
+  return std::any_of(pieces, pieces + count, [](const iovec& piece) { return piece.iov_len > SSIZE_MAX; });
 }
-bool bad_count(int count) {
-  return count < 0 || count > 1024;  // IOV_MAX: the kernel has the right answer
+bool bad_pieces(const iovec* pieces, int count) {
+  return count < 0 || bad_pieces(pieces, static_cast<std::size_t>(count));
+}
+
+// Asked without a byte to send.
+bool refused_control(int fd, const msghdr& given) {
+  if (given.msg_controllen == 0) [[likely]]
+    return false;
+  msghdr message = given;
+  message.msg_iovlen = 0;
+  return libc().sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINVAL;
+}
+
+// It tells of the bytes when it is done with them, so it has to carry them. Programs ask for the option just to see
+// whether it is there; the flag without it is nothing.
+void leave_to_kernel_without_copies(Connection& connection, int fd, int flags) {
+  if ((flags & MSG_ZEROCOPY) == 0 || connection.life.load() == Life::plain) [[likely]]
+    return;
+  int wanted = 0;
+  socklen_t size = sizeof wanted;
+  if (libc().getsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &wanted, &size) == 0 && wanted != 0)
+    make_plain(connection, fd, Why::kernel_feature);
+}
+
+// Of preadv2() and pwritev2().
+constexpr int kHarmlessFlags = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT;
+bool is_stream_of_ours(int fd, off_t offset, int flags) {
+  return offset == -1 && (flags & ~kHarmlessFlags) == 0 && find_connection(fd) != nullptr;
 }
 
 [[gnu::noinline]] ssize_t recv_otherwise(int fd, void* buffer, size_t size, int flags) {
@@ -204,6 +233,7 @@ bool bad_count(int count) {
 [[gnu::noinline]] ssize_t send_otherwise(int fd, const void* buffer, size_t size, int flags) {
   Connection* const connection = find_connection(fd);
   if (connection == nullptr) return libc().send(fd, buffer, size, flags);
+  leave_to_kernel_without_copies(*connection, fd, flags);
   if (connection->attached()) [[likely]]
     return send_one(*connection, fd, buffer, size, flags);
   const auto* const bytes = static_cast<const char*>(buffer);
@@ -237,6 +267,7 @@ bool bad_count(int count) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().sendto(fd, buffer, size, flags, to, length); };
   if (connection == nullptr) return call();
+  leave_to_kernel_without_copies(*connection, fd, flags);
   return sending(*connection, fd, call, [&] { return send_one(*connection, fd, buffer, size, flags); });
 }
 
@@ -266,15 +297,29 @@ VIADUCT_EXPORT ssize_t recvfrom(int fd, void* buffer, size_t size, int flags, so
 VIADUCT_EXPORT ssize_t readv(int fd, const iovec* pieces, int count) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().readv(fd, pieces, count); };
-  if (connection == nullptr || bad_count(count)) return call();
+  if (connection == nullptr || bad_pieces(pieces, count)) return call();
   return receiving(*connection, fd, call,
                    [&] { return stream_receive(*connection, fd, pieces, static_cast<std::size_t>(count), 0); });
+}
+
+// At no place of its own: readv() with flags.
+VIADUCT_EXPORT ssize_t preadv2(int fd, const iovec* pieces, int count, off_t offset, int flags) {
+  const auto call = [&] { return libc().preadv2(fd, pieces, count, offset, flags); };
+  if (!is_stream_of_ours(fd, offset, flags) || bad_pieces(pieces, count)) return call();
+  Connection& connection = *find_connection(fd);
+  return receiving(connection, fd, call, [&] {
+    return stream_receive(connection, fd, pieces, static_cast<std::size_t>(count),
+                          (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0);
+  });
+}
+VIADUCT_EXPORT ssize_t preadv64v2(int fd, const iovec* pieces, int count, off64_t offset, int flags) {
+  return preadv2(fd, pieces, count, offset, flags);
 }
 
 VIADUCT_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().recvmsg(fd, message, flags); };
-  if (connection == nullptr || bad_count(message->msg_iovlen)) return call();
+  if (connection == nullptr || bad_pieces(message->msg_iov, message->msg_iovlen)) return call();
   return receiving(*connection, fd, call, [&] { return receive_message(*connection, fd, *message, flags); });
 }
 
@@ -324,11 +369,25 @@ VIADUCT_EXPORT ssize_t sendto(int fd, const void* buffer, size_t size, int flags
 VIADUCT_EXPORT ssize_t writev(int fd, const iovec* pieces, int count) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().writev(fd, pieces, count); };
-  if (connection == nullptr || bad_count(count)) return call();
+  if (connection == nullptr || bad_pieces(pieces, count)) return call();
   if (Pieces(pieces, static_cast<std::size_t>(count)).done())
     return call();  // nothing, whatever the connection's state
   return sending(*connection, fd, call,
                  [&] { return stream_send(*connection, fd, pieces, static_cast<std::size_t>(count), 0); });
+}
+
+VIADUCT_EXPORT ssize_t pwritev2(int fd, const iovec* pieces, int count, off_t offset, int flags) {
+  const auto call = [&] { return libc().pwritev2(fd, pieces, count, offset, flags); };
+  if (!is_stream_of_ours(fd, offset, flags) || bad_pieces(pieces, count)) return call();
+  if (Pieces(pieces, static_cast<std::size_t>(count)).done()) return call();
+  Connection& connection = *find_connection(fd);
+  return sending(connection, fd, call, [&] {
+    return stream_send(connection, fd, pieces, static_cast<std::size_t>(count),
+                       (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0);
+  });
+}
+VIADUCT_EXPORT ssize_t pwritev64v2(int fd, const iovec* pieces, int count, off64_t offset, int flags) {
+  return pwritev2(fd, pieces, count, offset, flags);
 }
 
 VIADUCT_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
@@ -338,9 +397,12 @@ VIADUCT_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
     release_passed(message);
     return call();
   }
-  if (bad_count(message->msg_iovlen)) return call();
-  return sending(*connection, fd, call,
-                 [&] { return stream_send(*connection, fd, message->msg_iov, message->msg_iovlen, flags); });
+  if (bad_pieces(message->msg_iov, message->msg_iovlen)) return call();
+  leave_to_kernel_without_copies(*connection, fd, flags);
+  return sending(*connection, fd, call, [&] {
+    if (refused_control(fd, *message)) return ssize_t{-1};
+    return stream_send(*connection, fd, message->msg_iov, message->msg_iovlen, flags);
+  });
 }
 
 VIADUCT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
@@ -350,11 +412,13 @@ VIADUCT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags
     for (unsigned i = 0; i < count; ++i) release_passed(&messages[i].msg_hdr);
     return call();
   }
+  leave_to_kernel_without_copies(*connection, fd, flags);
   if (!connection->attached())
     return static_cast<int>(sending(*connection, fd, call, [&] { return sendmmsg(fd, messages, count, flags); }));
   unsigned done = 0;
   for (; done < count; ++done) {
     const msghdr& message = messages[done].msg_hdr;
+    if (refused_control(fd, message)) break;
     const ssize_t sent = stream_send(*connection, fd, message.msg_iov, message.msg_iovlen, flags);
     if (sent < 0) break;
     messages[done].msg_len = static_cast<unsigned>(sent);

@@ -42,8 +42,8 @@ void leave_to_kernel(int fd) {
 
 bool is_kernel_feature(int level, int option) {
   if (level == IPPROTO_TCP) return option == TCP_ULP || option == TCP_REPAIR;
-  return level == SOL_SOCKET && (option == SO_ZEROCOPY || option == SO_TIMESTAMPING || option == SO_TIMESTAMPNS ||
-                                 option == SO_TIMESTAMP || option == SO_PEEK_OFF);
+  return level == SOL_SOCKET &&
+         (option == SO_TIMESTAMPING || option == SO_TIMESTAMPNS || option == SO_TIMESTAMP || option == SO_PEEK_OFF);
 }
 
 // Bytes in the peer's hands beyond what a receive buffer would hold by now: those that TCP would not have delivered.

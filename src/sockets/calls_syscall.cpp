@@ -56,6 +56,14 @@ int send_many(int fd, mmsghdr* messages, unsigned count, int flags) {
   return ::sendmmsg(fd, messages, count, flags);
 }
 
+// The place in two halves, of which the first holds all of it here.
+ssize_t read_at(int fd, const iovec* pieces, int count, off_t offset, long, int flags) {
+  return ::preadv2(fd, pieces, count, offset, flags);
+}
+ssize_t write_at(int fd, const iovec* pieces, int count, off_t offset, long, int flags) {
+  return ::pwritev2(fd, pieces, count, offset, flags);
+}
+
 struct MaskAndSize {
   const sigset_t* mask;
   std::size_t size;
@@ -107,6 +115,8 @@ bool known(long number, const Arguments& given, long& result) {
     VIADUCT_SAME(epoll_pwait2);
     VIADUCT_SAME(execve);
     VIADUCT_BY(sendmmsg, &send_many);
+    VIADUCT_BY(preadv2, &read_at);
+    VIADUCT_BY(pwritev2, &write_at);
     VIADUCT_BY(pselect6, &select_with_mask);
     VIADUCT_BY(fcntl, &fcntl_of_three);
     VIADUCT_BY(ioctl, &ioctl_of_three);

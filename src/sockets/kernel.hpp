@@ -28,6 +28,8 @@ namespace viaduct::sockets::kernel {
   X(ssize_t, write, (int, const void*, size_t))                                                                     \
   X(ssize_t, readv, (int, const iovec*, int))                                                                       \
   X(ssize_t, writev, (int, const iovec*, int))                                                                      \
+  X(ssize_t, preadv2, (int, const iovec*, int, off_t, int))                                                         \
+  X(ssize_t, pwritev2, (int, const iovec*, int, off_t, int))                                                        \
   X(ssize_t, recv, (int, void*, size_t, int))                                                                       \
   X(ssize_t, send, (int, const void*, size_t, int))                                                                 \
   X(ssize_t, recvfrom, (int, void*, size_t, int, sockaddr*, socklen_t*))                                            \

@@ -110,6 +110,8 @@ bool switch_to_ring(Connection& connection, int fd) {
   Path& path = connection.outgoing().path;
   std::uint64_t written;
   if (!tcp_written(fd, written)) return false;
+  const int one = 1;  // what MSG_MORE holds back goes out: the rest of it comes by the ring
+  kernel::libc().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   path.ring_from.store(written);
   path.mode.store(kRing, std::memory_order_release);  // R3
   return true;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "sockets/kernel.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
 
@@ -43,7 +44,7 @@ ssize_t straight(Connection& connection, int fd, int file, off_t at, std::size_t
     mark_order(connection, ring);
     moved = ring.write_by(most, [&](std::span<std::byte> chunk) {
       const iovec piece{chunk.data(), chunk.size()};
-      return ::preadv2(file, &piece, 1, at, reading == Reading::at_hand ? RWF_NOWAIT : 0);
+      return kernel::libc().preadv2(file, &piece, 1, at, reading == Reading::at_hand ? RWF_NOWAIT : 0);
     });
   }  // F1
   if (moved > 0 && out.data.armed.load(std::memory_order_relaxed) != 0) wake_receiver(connection, fd);

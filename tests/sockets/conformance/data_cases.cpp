@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -42,6 +43,7 @@ CASE(data, every_call, "one message through each sending and each receiving call
   sends("sendto", [&] { return ::sendto(link.fd, out, sizeof out, 0, nullptr, 0); });
   sends("write", [&] { return ::write(link.fd, out, sizeof out); });
   sends("writev", [&] { return ::writev(link.fd, split, 3); });
+  sends("pwritev2", [&] { return ::pwritev2(link.fd, split, 3, -1, 0); });
   sends("sendmsg", [&] { return ::sendmsg(link.fd, &message, 0); });
   sends("sendmmsg", [&] {
     mmsghdr one{message, 0};
@@ -58,6 +60,9 @@ CASE(data, every_call, "one message through each sending and each receiving call
   receives("recv", [&] { return ::recv(link.fd, in, sizeof in, 0); });
   receives("read", [&] { return ::read(link.fd, in, sizeof in); });
   receives("readv", [&] { return ::readv(link.fd, parts, 3); });
+  receives("preadv2", [&] { return ::preadv2(link.fd, parts, 3, -1, 0); });
+  call("preadv2, not waiting", ::preadv2(link.fd, parts, 3, -1, RWF_NOWAIT));
+  call("preadv2 at a place", ::preadv2(link.fd, parts, 3, 0, 0));
   receives("recvfrom", [&] {
     sockaddr_storage from;
     std::memset(&from, 7, sizeof from);
@@ -75,7 +80,7 @@ CASE(data, every_call, "one message through each sending and each receiving call
     into.msg_control = control;
     into.msg_controllen = sizeof control;
     into.msg_flags = 99;
-    const ssize_t got = ::recvmsg(link.fd, &into, 0);
+    const ssize_t got = ::recvmsg(link.fd, &into, MSG_CMSG_CLOEXEC);
     note("recvmsg leaves name %u control %zu flags %d", into.msg_namelen, into.msg_controllen, into.msg_flags);
     return got;
   });
@@ -89,6 +94,48 @@ CASE(data, every_call, "one message through each sending and each receiving call
   receives("__read_chk", [&] { return __read_chk(link.fd, in, 150, sizeof in); });
   receives("__recv_chk", [&] { return __recv_chk(link.fd, in, 150, sizeof in, 0); });
   receives("__recvfrom_chk", [&] { return __recvfrom_chk(link.fd, in, 150, sizeof in, 0, nullptr, nullptr); });
+}
+
+CASE(data, refused, "pieces and control messages that no kernel takes") {
+  Link link = run.warm();
+  char bytes[10] = {};
+  iovec huge[2] = {{bytes, 5}, {bytes, ~std::size_t{0}}};
+  call("writev", ::writev(link.fd, huge, 2));
+  call("readv", ::readv(link.fd, huge, 2));
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  iovec piece{bytes, sizeof bytes};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = 999;
+  call("sendmsg, unknown control", ::sendmsg(link.fd, &message, 0));
+  mmsghdr one{message, 0};
+  call("sendmmsg, unknown control", ::sendmmsg(link.fd, &one, 1, 0));
+  run.peer_sends(link, 7);
+  call("recv", ::recv(link.fd, bytes, sizeof bytes, 0), bytes);
+}
+
+CASE(data, more_while_young, "MSG_MORE on a connection that is young: nothing is held back for long") {
+  Link link = run.open();
+  const int one = 1;
+  ::setsockopt(link.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  char in[1], out[10] = {};
+  int slow = 0;
+  for (int round = 0; round < 20; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    ::send(link.fd, out, 10, MSG_MORE);
+    run.peer_sends(link, 1);  // at this the other end may find the ring
+    ::recv(link.fd, in, 1, 0);
+    ::send(link.fd, out, 4, 0);
+    (void)run.agent.tell(Order::receive_once, link.number, 14, MSG_WAITALL);
+    slow += std::chrono::steady_clock::now() - start > std::chrono::milliseconds(150) ? 1 : 0;
+  }
+  note("%d of 20 waited for a timer", slow);
 }
 
 CASE(data, empty, "messages and buffers of no bytes") {
