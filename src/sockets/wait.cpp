@@ -260,6 +260,30 @@ int nap_for_room(const Connection& connection) {
   return __libc_single_threaded == 0 || connection.shared.load(std::memory_order_relaxed) ? kSharedNapMs : kStalledMs;
 }
 
+namespace {
+
+// As a send that a signal interrupts: whether it goes on is for the handler that ran to say. Of the ways to sleep on a
+// futex with a limit, this one alone leaves that to the kernel. False, and EINTR: it does not go on.
+bool nap_on(const std::atomic<std::uint32_t>& word, std::uint32_t value, std::uint64_t nap_ns, bool restartable) {
+  static std::atomic<bool> is_there{true};
+  if (restartable && is_there.load(std::memory_order_relaxed)) {
+    futex_waitv waiter{};
+    waiter.val = value;
+    waiter.uaddr = reinterpret_cast<std::uintptr_t>(&word);
+    waiter.flags = FUTEX_32;
+    const timespec until = to_timespec(Clock::steady().now_ns() + nap_ns);
+    if (::syscall(SYS_futex_waitv, &waiter, 1, 0, &until, CLOCK_MONOTONIC) >= 0) return true;
+    if (errno == EINTR) return false;
+    if (errno == EAGAIN || errno == ETIMEDOUT) return true;
+    is_there.store(false, std::memory_order_relaxed);  // an older kernel, or a sandbox
+  }
+  const timespec time = to_timespec(nap_ns);
+  const long slept = ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &time, nullptr, 0);
+  return slept == 0 || errno != EINTR || (restartable && signals_restart());
+}
+
+}  // namespace
+
 void relieve_stalled(Connection& connection, int fd) {
   const std::uint64_t now = Clock::steady().now_ns();
   const std::uint64_t head = connection.outgoing().receiving.head.load(std::memory_order_relaxed);
@@ -295,7 +319,6 @@ bool SendWait::for_room() {
     if (ready()) break;
     const std::uint64_t now = Clock::steady().now_ns();
     if (limit_.expired(now)) return errno = EAGAIN, false;
-    const timespec time = to_timespec(std::min(nap, limit_.left_ns(now)));
     {
       const Cancellable here;
       ::pthread_testcancel();
@@ -304,10 +327,10 @@ bool SendWait::for_room() {
     if (nap != kShortestNapNs && connection_.outgoing().data.sleepers.load() != 0 &&
         connection_.outgoing().data.armed.load() == 0)
       ring_doorbell(connection_, fd_);
-    const long slept = ::syscall(SYS_futex, &room.armed, FUTEX_WAIT, armed, &time, nullptr, 0);
+    const bool go_on = nap_on(room.armed, armed, std::min(nap, limit_.left_ns(now)), limit_.is_never());
     if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
     if (ready()) break;
-    if (slept != 0 && errno == EINTR && !(limit_.is_never() && signals_restart())) return errno = EINTR, false;
+    if (!go_on) return errno = EINTR, false;
     pollfd entry{fd_, POLLRDHUP, 0};
     // Closed or reset: for the caller to find out. A peer that has said that it sends no more may still read.
     if (kernel::libc().poll(&entry, 1, 0) > 0 &&

@@ -332,16 +332,27 @@ CASE(signals, mixed_handlers, "a handler with SA_RESTART beside one without: eac
   other.sa_handler = on_alarm;
   ::sigaction(SIGUSR2, &other, nullptr);
   char in[16];
+  const auto later = [&](Order order) {
+    return std::thread([&run, &link, order] {
+      sigset_t all;
+      ::sigfillset(&all);
+      ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+      ::usleep(120'000);
+      run.agent.begin(order, link.number, 5);
+    });
+  };
   alarm_in(40);
-  std::thread sender([&] {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    ::usleep(120'000);
-    run.agent.tell(Order::send, link.number, 5);
-  });
+  std::thread sender = later(Order::send);
   call("recv", ::recv(link.fd, in, sizeof in, 0), in);
   sender.join();
+  (void)run.agent.end();
+  fill_up(link.fd);
+  alarm_in(40);
+  std::thread reader = later(Order::receive_to_end);
+  call("send, full", ::send(link.fd, in, 1, 0));
+  reader.join();
+  ::shutdown(link.fd, SHUT_WR);
+  (void)run.agent.end();
 }
 
 CASE(signals, longjmp, "a handler jumps out of recv, poll and send; the connection goes on") {
