@@ -159,6 +159,23 @@ bool tell_kernel(EpollItem& item) {
   return true;
 }
 
+namespace {
+
+// Nobody can tell the kernel anything any more of a member whose number is closed: should its connection go back to
+// TCP, it has to hear of room there.
+void tell_kernel_for_good(EpollItem& item) {
+  const std::uint32_t events = item.kernel_events | (item.fired ? 0 : item.events & EPOLLOUT);
+  if (events == item.kernel_events) return;
+  const int kept = errno;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = kernel_data(item);
+  change_in_kernel(item, event);
+  errno = kept;
+}
+
+}  // namespace
+
 // TCP has room, and says so. The kernel is told otherwise before the next sleep.
 bool end_sleep(EpollSet& set, EpollItem& item) {
   if (set.sleeping.load() == 0 || item.orphan || item.deleted || !item.connection->attached()) return false;
@@ -234,7 +251,10 @@ void forget_in_sets(Connection& connection, int fd, int duplicate) {
     const BriefLock::Hold hold(set.lock);
     if (place.load() != item) continue;
     if (duplicate >= 0 && tell_kernel(*item)) {
-      if (!item->orphan) set.items.take(fd);
+      if (!item->orphan) {
+        tell_kernel_for_good(*item);
+        set.items.take(fd);
+      }
       item->orphan = true;
       item->fd = duplicate;
     } else if (duplicate < 0 && connection.shared.load() && set.held_by_others()) {

@@ -262,6 +262,17 @@ CASE(epoll, close_and_dup, "close takes a member out, unless a duplicate lives: 
   wait_for("the duplicate closed", set, 20);
 }
 
+CASE(epoll, dup_back_on_tcp, "the number of a member closed, its duplicate alive: told of room on TCP as well") {
+  Link link = run.warm();
+  const int set = ::epoll_create1(0);
+  call("add", add(set, link.fd, EPOLLIN | EPOLLOUT, 1));
+  const int copy = ::dup(link.fd);
+  ::close(link.fd);
+  wait_for("room", set, 1000);
+  call("out of band", ::send(copy, "!", 1, MSG_OOB));
+  wait_for("room, over TCP by now", set, 1000);
+}
+
 CASE(epoll, duplicates, "a connection under two numbers in one set, and in two sets") {
   Link link = run.warm();
   const int set = ::epoll_create1(0), second = ::epoll_create1(0);
