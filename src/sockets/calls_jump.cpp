@@ -33,7 +33,7 @@ const void* stack_after(const __jmp_buf_tag* target) {
 
 [[noreturn]] void jump(Jump how, __jmp_buf_tag* target, int value) {
   const void* const stack = stack_after(target);
-  StreamLock::jump(stack);
+  HeldLock::jump(stack);
   finish_waking(stack);
   Uncancelled::jump(stack);
   how(target, value);

@@ -273,8 +273,9 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
   std::size_t got;
   std::uint64_t given_back;
   {
-    StreamLock lock(state.lock, connection.alone());
-    if (lock.is_refused()) [[unlikely]]
+    const HeldLock held(state.lock);
+    QuickLock lock(state.lock, connection.alone());
+    if (!lock.is_taken()) [[unlikely]]
       return 0;
     if (state.stage.load(std::memory_order_relaxed) != kReadRing ||
         in.path.mode.load(std::memory_order_relaxed) != kRing ||

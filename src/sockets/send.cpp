@@ -104,20 +104,24 @@ bool mark_is_old(const Connection& connection) {
   return connection.sends_since_clock % kKeepMark == 0;
 }
 
-[[gnu::noinline]] void mark_anew(Connection& connection, Sender& ring, std::uint32_t in_a_row) {
+struct Marked {
+  SentMark mark;
+  bool in_a_slot_of_its_own;
+};
+
+[[gnu::noinline]] Marked mark_anew(Connection& connection, std::uint32_t in_a_row) {
   const std::uint64_t tcp = tcp_used.load(std::memory_order_relaxed);
   const bool after_tcp = tcp != connection.tcp_used_then.load(std::memory_order_relaxed);
   const bool in_between = last_sent_on != &connection || after_tcp;
   if (!in_between && in_a_row != 0 && !mark_is_old(connection))
-    return ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
+    return {SentMark(connection.sent_mark.load(std::memory_order_relaxed)), false};
   const SentMark mark = SentMark::of(moment_of_send(), after_tcp);
   connection.sent_mark.store(mark.without_tcp().word(), std::memory_order_relaxed);
   if (after_tcp) {
     connection.tcp_used_then.store(tcp, std::memory_order_relaxed);
     connection.outgoing().tally.tcp_used.store(tcp, std::memory_order_relaxed);
   }
-  if (in_between) ring.begin_slot();
-  ring.sent_at(mark);
+  return {mark, in_between};
 }
 
 // Under the sending lock, before the ring is written to: marks what follows with its place among all that is sent. One
@@ -125,9 +129,10 @@ bool mark_is_old(const Connection& connection) {
 // messages since this end last received.
 [[gnu::always_inline]] inline void put_in_order(Connection& connection, Sender& ring, std::uint32_t in_a_row) {
   if (last_sent_on == &connection && __libc_single_threaded != 0 && !mark_is_old(connection)) [[likely]]
-    ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
-  else
-    mark_anew(connection, ring, in_a_row);
+    return ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
+  const Marked marked = mark_anew(connection, in_a_row);
+  if (marked.in_a_slot_of_its_own) ring.begin_slot();
+  ring.sent_at(marked.mark);
 }
 
 // A server answers its clients in turn, and each answer waits for the client's processor to let go of a line. So the
@@ -164,8 +169,9 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
   const End& own = connection.own();
   const End& peer = connection.peer();
   {
-    const StreamLock lock(out.sending.lock, connection.alone());
-    if (!lock.is_usual() && !put_right(lock, connection)) [[unlikely]]
+    const HeldLock held(out.sending.lock);
+    const QuickLock lock(out.sending.lock, connection.alone());
+    if (!lock.is_taken()) [[unlikely]]
       return false;
     if ((own.request.load(std::memory_order_relaxed) | own.finished.load(std::memory_order_relaxed) |
          peer.request.load(std::memory_order_relaxed) | peer.closed.load(std::memory_order_relaxed) |

@@ -36,13 +36,6 @@ constexpr std::size_t whole_lines(std::size_t bytes) {
 
 // ---- sending
 
-void Sender::refresh() {
-  SendState& state = direction_.sending;
-  const ReceiveState& theirs = direction_.receiving;
-  state.seen_head.store(theirs.head.load(std::memory_order_acquire), std::memory_order_relaxed);            // A2
-  state.seen_bulk_head.store(theirs.bulk_head.load(std::memory_order_acquire), std::memory_order_relaxed);  // A2
-}
-
 // More than the area has: a peer wrote nonsense, and gets no more bytes.
 std::size_t Sender::bulk_used(std::uint64_t tail) const {
   const SendState& state = direction_.sending;
@@ -74,7 +67,7 @@ std::span<std::byte> Sender::claim_bulk(std::size_t most) {
   const std::size_t least = std::min(whole_lines(most), kLeastChunk);
   std::uint64_t tail = state.bulk_tail.load(std::memory_order_relaxed);
   const auto free = [&] { return kBulkBytes - bulk_used(tail); };
-  if (free() < least || tail % kBulkBytes >= kStartOverAfter) refresh();
+  if (free() < least || tail % kBulkBytes >= kStartOverAfter) refresh(direction_);
   // All of it was read: start over, so that a connection with little to say stays within little memory and cache.
   if (tail % kBulkBytes >= kStartOverAfter && bulk_used(tail) == 0) {
     tail += kBulkBytes - tail % kBulkBytes;
@@ -106,16 +99,19 @@ void Sender::publish_bulk(std::size_t bytes) {
 }
 
 // The second before the first: whoever sees the first finds both.
-bool Sender::write_into_two_slots(const void* bytes, std::size_t size) {
-  SendState& state = direction_.sending;
+bool Sender::write_into_two_slots(Direction& direction, std::byte* slots, SentMark mark, const void* bytes,
+                                  std::size_t size) {
+  SendState& state = direction.sending;
   const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
-  if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kSlots) refresh();
+  if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kSlots) refresh(direction);
   if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kSlots) return false;
   const std::size_t rest = size - kInlineBytes;
-  copy_small(slot(tail + 1) + 8, static_cast<const std::byte*>(bytes) + kInlineBytes, rest);
-  publish(tail + 1, rest);
-  std::memcpy(slot(tail) + 8, bytes, kInlineBytes);
-  publish(tail, kInlineBytes);
+  std::byte* const first = slot_at(slots, tail);
+  std::byte* const second = slot_at(slots, tail + 1);
+  copy_small(second + 8, static_cast<const std::byte*>(bytes) + kInlineBytes, rest);
+  publish(second, mark, tail + 1, rest);
+  std::memcpy(first + 8, bytes, kInlineBytes);
+  publish(first, mark, tail, kInlineBytes);
   state.tail.store(tail + 2, std::memory_order_relaxed);
   state.growing.store(static_cast<std::uint32_t>(rest), std::memory_order_relaxed);
   return true;
@@ -145,7 +141,9 @@ std::size_t Sender::write(Pieces& pieces) {
         after.advance(part);
         sent += part;
       }
-      if (!(sent <= kInlineBytes ? write_into_slot(lines, sent) : write_into_two_slots(lines, sent))) break;
+      if (!(sent <= kInlineBytes ? write_into_slot(lines, sent)
+                                 : write_into_two_slots(direction_, slots_, mark_, lines, sent)))
+        break;
       pieces = after;
     }
     left -= sent;
@@ -170,7 +168,7 @@ bool Sender::has_room() {
                        bulk_used(state.bulk_tail.load(std::memory_order_relaxed)));
   };
   if (enough()) return true;
-  refresh();
+  refresh(direction_);
   return enough();
 }
 
@@ -377,11 +375,11 @@ bool StreamLock::interrupted_code_holds_it() const {
   constexpr int kDeepest = 8;
   stack_t stack{};
   const bool on_other_stack = ::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0;
-  const auto* const here = on_other_stack ? nullptr : this;
-  StreamLock* one = outer_;
-  for (int depth = 0; one != nullptr && depth < kDeepest; ++depth, one = one->outer_) {
-    if (one <= here || one->mark_ != kMark) break;
-    if (&one->word_ == &word_) return ++one->believed_ < kMostBelieved;
+  const HeldLock* const here = on_other_stack ? nullptr : &held_;
+  HeldLock* one = held_.outer;
+  for (int depth = 0; one != nullptr && depth < kDeepest; ++depth, one = one->outer) {
+    if (one <= here || one->mark != HeldLock::kMark) break;
+    if (&one->word == &word_) return ++one->believed < kMostBelieved;
   }
   return false;
 }

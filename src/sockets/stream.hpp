@@ -81,7 +81,8 @@ class Sender {
   static constexpr std::size_t kSmallMessage = 2 * kInlineBytes;  // up to here that is quicker
   // `more_follows`: probably, so the lines it needs are asked for.
   [[gnu::always_inline]] bool write_small(const void* bytes, std::size_t size, bool more_follows = false) {
-    if (!(size <= kInlineBytes ? write_into_slot(bytes, size, more_follows) : write_into_two_slots(bytes, size)))
+    if (!(size <= kInlineBytes ? write_into_slot(bytes, size, more_follows)
+                               : write_into_two_slots(direction_, slots_, mark_, bytes, size)))
       return false;
     count(size);
     return true;
@@ -114,15 +115,21 @@ class Sender {
   [[gnu::cold, gnu::noinline]] void recover();
 
  private:
-  void refresh();
-  bool slot_free() {
+  // Inline, as are the others that a small message needs: where nobody takes the address of a Sender, it is registers.
+  [[gnu::always_inline]] static void refresh(Direction& direction) {
+    SendState& state = direction.sending;
+    const ReceiveState& theirs = direction.receiving;
+    state.seen_head.store(theirs.head.load(std::memory_order_acquire), std::memory_order_relaxed);            // A2
+    state.seen_bulk_head.store(theirs.bulk_head.load(std::memory_order_acquire), std::memory_order_relaxed);  // A2
+  }
+  [[gnu::always_inline]] bool slot_free() {
     const SendState& state = direction_.sending;
     const auto free = [&] {
       return state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed) < kSlots;
     };
     if (free()) [[likely]]
       return true;
-    refresh();
+    refresh(direction_);
     return free();
   }
   std::size_t bulk_used(std::uint64_t tail) const;
@@ -130,8 +137,14 @@ class Sender {
   std::span<std::byte> claim_bulk(std::size_t most);
   void publish_bulk(std::size_t bytes);
   bool write_into_slot(const void* bytes, std::size_t size, bool more_follows = false);
-  bool write_into_two_slots(const void* bytes, std::size_t size);
-  void publish(std::uint64_t position, std::size_t length);
+  static bool write_into_two_slots(Direction& direction, std::byte* slots, SentMark mark, const void* bytes,
+                                   std::size_t size);
+  void publish(std::uint64_t position, std::size_t length) { publish(slot(position), mark_, position, length); }
+  static void publish(std::byte* slot, SentMark mark, std::uint64_t position, std::size_t length) {
+    const SlotHeader now{static_cast<std::uint16_t>(position + 1), static_cast<std::uint16_t>(length), mark.word()};
+    reinterpret_cast<std::atomic<std::uint64_t>*>(slot)->store(std::bit_cast<std::uint64_t>(now),
+                                                               std::memory_order_release);  // R1
+  }
   void count(std::size_t bytes) {
     Tally& tally = direction_.tally;
     tally.bytes.store(tally.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
@@ -140,7 +153,10 @@ class Sender {
   std::atomic<std::uint64_t>& header(std::uint64_t position) const {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(slot(position));
   }
-  std::byte* slot(std::uint64_t position) const { return slots_ + (position % kSlots) * kSlotBytes; }
+  std::byte* slot(std::uint64_t position) const { return slot_at(slots_, position); }
+  static std::byte* slot_at(std::byte* slots, std::uint64_t position) {
+    return slots + (position % kSlots) * kSlotBytes;
+  }
 
   const StreamMemory& memory_;
   Direction& direction_;
@@ -148,11 +164,6 @@ class Sender {
   std::byte* bulk_;
   SentMark mark_;
 };
-
-inline void Sender::publish(std::uint64_t position, std::size_t length) {
-  const SlotHeader now{static_cast<std::uint16_t>(position + 1), static_cast<std::uint16_t>(length), mark_.word()};
-  header(position).store(std::bit_cast<std::uint64_t>(now), std::memory_order_release);  // R1
-}
 
 // Behind what the last slot holds, where the receiver has not seen a further one yet; else into a slot of its own.
 [[gnu::always_inline]] inline bool Sender::write_into_slot(const void* bytes, std::size_t size, bool more_follows) {
@@ -318,9 +329,33 @@ class Stillness {
   std::uint64_t head_ = 0;
 };
 
-class StreamLock;
+struct HeldLock;
 // Those that the calling thread holds, or is about to, the innermost first: on its stack.
-inline thread_local StreamLock* tls_stream_locks [[gnu::tls_model("initial-exec")]] = nullptr;
+inline thread_local HeldLock* tls_stream_locks [[gnu::tls_model("initial-exec")]] = nullptr;
+
+struct HeldLock {
+  [[gnu::always_inline]] explicit HeldLock(std::atomic<std::uint32_t>& lock) : word(lock), outer(tls_stream_locks) {
+    tls_stream_locks = this;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  [[gnu::always_inline]] ~HeldLock() {
+    tls_stream_locks = outer;
+    mark = 0;
+  }
+  HeldLock(const HeldLock&) = delete;
+  HeldLock& operator=(const HeldLock&) = delete;
+  // The thread jumps (longjmp) out of all that is on its stack before `target`.
+  static void jump(const void* target) {
+    while (tls_stream_locks != nullptr && tls_stream_locks < target) tls_stream_locks = tls_stream_locks->outer;
+  }
+
+  // Of one that is there, and not what another call left on the stack.
+  static constexpr std::uint32_t kMark = 0x6b636f4c;
+  std::atomic<std::uint32_t>& word;
+  HeldLock* outer;
+  std::uint32_t mark = kMark;
+  std::uint32_t believed = 0;  // how often it was taken for one that will go on
+};
 
 // Held for a few copies, never across a wait. A holder that died, or jumped out of a signal handler, is replaced.
 // Letting go is a full fence: what was published under the lock is seen by whoever armed before our next look (F1, F2).
@@ -329,9 +364,7 @@ inline thread_local StreamLock* tls_stream_locks [[gnu::tls_model("initial-exec"
 class StreamLock {
  public:
   [[gnu::always_inline]] explicit StreamLock(std::atomic<std::uint32_t>& word, bool alone = false)
-      : word_(word), outer_(tls_stream_locks), alone_(alone) {
-    tls_stream_locks = this;
-    std::atomic_signal_fence(std::memory_order_seq_cst);
+      : held_(word), word_(word), alone_(alone) {
     std::uint32_t free = 0;
     if (alone_ && word_.load(std::memory_order_relaxed) == 0) {
       word_.store(thread_mark(), std::memory_order_relaxed);
@@ -345,8 +378,6 @@ class StreamLock {
   [[gnu::always_inline]] ~StreamLock() {
     if (!is_refused()) [[likely]]
       let_go();
-    tls_stream_locks = outer_;
-    mark_ = 0;
   }
   // Nothing was published or given back: no fence is needed.
   void nothing_changed() { quiet_ = true; }
@@ -359,14 +390,8 @@ class StreamLock {
   // Whoever held it before died, or jumped away.
   bool was_left_behind() const { return taken_ == Taken::from_the_gone; }
   bool is_usual() const { return taken_ == Taken::as_usual; }
-  // The thread jumps (longjmp) out of all that is on its stack before `target`.
-  static void jump(const void* target) {
-    while (tls_stream_locks != nullptr && tls_stream_locks < target) tls_stream_locks = tls_stream_locks->outer_;
-  }
 
  private:
-  // Of one that is there, and not what another call left on the stack.
-  static constexpr std::uint32_t kMark = 0x6b636f4c;
   bool interrupted_code_holds_it() const;
   [[gnu::always_inline]] void let_go() {
     const bool mine = word_.load(std::memory_order_relaxed) == thread_mark();  // or taken over meanwhile
@@ -378,14 +403,50 @@ class StreamLock {
     if (!quiet_) std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   [[gnu::cold, gnu::noinline]] void contend();
+  HeldLock held_;
   std::atomic<std::uint32_t>& word_;
-  StreamLock* outer_;
-  std::uint32_t mark_ = kMark;
-  std::uint32_t believed_ = 0;  // how often it was taken for one that will go on
   enum class Taken : std::uint8_t { as_usual, from_the_gone, not_at_all };
   Taken taken_ = Taken::as_usual;
   bool alone_;
   bool quiet_ = false;
+};
+
+// The usual case of a StreamLock, where every instruction counts: beside a HeldLock, so that it is registers only. Who
+// does not get it goes the long way.
+class QuickLock {
+ public:
+  [[gnu::always_inline]] QuickLock(std::atomic<std::uint32_t>& word, bool alone)
+      : word_(word), mine_(thread_mark()), alone_(alone), taken_(take()) {}
+  [[gnu::always_inline]] ~QuickLock() {
+    if (!taken_) [[unlikely]]
+      return;
+    const bool mine = word_.load(std::memory_order_relaxed) == mine_;  // or taken over meanwhile
+    if (mine && !quiet_ && !alone_) {
+      word_.exchange(0, std::memory_order_seq_cst);
+      return;
+    }
+    if (mine) word_.store(0, std::memory_order_release);
+    if (!quiet_) std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  QuickLock(const QuickLock&) = delete;
+  QuickLock& operator=(const QuickLock&) = delete;
+
+  bool is_taken() const { return taken_; }
+  void nothing_changed() { quiet_ = true; }
+
+ private:
+  [[gnu::always_inline]] bool take() {
+    std::uint32_t free = 0;
+    if (!alone_) return word_.compare_exchange_strong(free, mine_, std::memory_order_acquire);
+    if (word_.load(std::memory_order_relaxed) != 0) return false;
+    word_.store(mine_, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    return true;
+  }
+
+  std::atomic<std::uint32_t>& word_;
+  std::uint32_t mine_;
+  bool alone_, quiet_ = false, taken_;
 };
 
 // Of a sending half: what was left in the middle is put right first.

@@ -11,10 +11,12 @@ namespace viaduct::sockets {
 
 inline thread_local std::uint32_t tls_thread_mark [[gnu::tls_model("initial-exec")]] = 0;
 
-inline std::uint32_t thread_mark() {
-  if (tls_thread_mark == 0) [[unlikely]]
-    tls_thread_mark = static_cast<std::uint32_t>(::syscall(SYS_gettid));
-  return tls_thread_mark;
+[[gnu::cold, gnu::noinline]] inline std::uint32_t ask_for_thread_mark() {
+  return tls_thread_mark = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+}
+[[gnu::always_inline]] inline std::uint32_t thread_mark() {
+  const std::uint32_t known = tls_thread_mark;
+  return known != 0 ? known : ask_for_thread_mark();
 }
 
 // Of whatever process, or never was one. A number that is used again is taken for the one that was.

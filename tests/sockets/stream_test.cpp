@@ -385,6 +385,29 @@ TEST_F(StreamTest, WhatASenderLeftInTheMiddleIsPutRight) {
   EXPECT_EQ(read(200), bytes_from(130, 5));
 }
 
+TEST(QuickLock, IsOfOneAtATimeAndWaitsForNobody) {
+  for (const bool alone : {false, true}) {
+    std::atomic<std::uint32_t> word{0};
+    {
+      const QuickLock quick(word, alone);
+      EXPECT_TRUE(quick.is_taken());
+      EXPECT_FALSE(QuickLock(word, alone).is_taken());
+    }
+    EXPECT_EQ(word.load(), 0u);
+    {
+      const StreamLock slow(word, alone);
+      EXPECT_FALSE(QuickLock(word, !alone).is_taken());
+      EXPECT_NE(word.load(), 0u);  // who did not get it has not let it go
+    }
+    EXPECT_EQ(word.load(), 0u);
+    {
+      const QuickLock quick(word, alone);
+      word.store(12345);  // another has taken it over
+    }
+    EXPECT_EQ(word.load(), 12345u);
+  }
+}
+
 TEST(StreamLock, AHolderThatIsStoppedIsWaitedFor) {
   const testing::HangGuard guard;
   struct Shared {
