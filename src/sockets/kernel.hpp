@@ -14,6 +14,9 @@
 #include <sys/uio.h>
 #include <time.h>
 
+struct aiocb;
+struct aiocb64;
+
 namespace viaduct::sockets::kernel {
 
 #define VIADUCT_KERNEL_CALLS(X)                                                                                     \
@@ -62,6 +65,12 @@ namespace viaduct::sockets::kernel {
   X(FILE*, fdopen, (int, const char*))                                                                              \
   X(int, vdprintf, (int, const char*, va_list))                                                                     \
   X(int, __vdprintf_chk, (int, int, const char*, va_list))                                                          \
+  X(int, aio_read, (aiocb*))                                                                                        \
+  X(int, aio_read64, (aiocb64*))                                                                                    \
+  X(int, aio_write, (aiocb*))                                                                                       \
+  X(int, aio_write64, (aiocb64*))                                                                                   \
+  X(int, lio_listio, (int, aiocb* const*, int, sigevent*))                                                          \
+  X(int, lio_listio64, (int, aiocb64* const*, int, sigevent*))                                                      \
   X(void, _exit, (int))                                                                                             \
   X(void, longjmp, (__jmp_buf_tag*, int))                                                                           \
   X(void, _longjmp, (__jmp_buf_tag*, int))                                                                          \
