@@ -91,7 +91,7 @@ bool is_tcp_listener(int fd) {
 extern "C" {
 
 VIADUCT_EXPORT int socket(int domain, int type, int protocol) {
-  const int fd = libc().socket(domain, type, protocol);
+  const int fd = with_room([=] { return libc().socket(domain, type, protocol); });
   constexpr int kFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
   if (fd >= 0 && (domain == AF_INET || domain == AF_INET6) && (type & ~kFlags) == SOCK_STREAM &&
       (protocol == 0 || protocol == IPPROTO_TCP))
@@ -107,13 +107,13 @@ VIADUCT_EXPORT int listen(int fd, int backlog) {
 }
 
 VIADUCT_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
-  const int accepted = libc().accept4(fd, address, length, flags);
+  const int accepted = with_room([=] { return libc().accept4(fd, address, length, flags); });
   if (accepted >= 0 && is_tcp_listener(fd)) adopt(accepted, (flags & SOCK_NONBLOCK) != 0);
   return accepted;
 }
 
 VIADUCT_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
-  const int accepted = libc().accept(fd, address, length);
+  const int accepted = with_room([=] { return libc().accept(fd, address, length); });
   if (accepted >= 0 && is_tcp_listener(fd)) adopt(accepted, false);
   return accepted;
 }
@@ -149,6 +149,7 @@ VIADUCT_EXPORT int shutdown(int fd, int how) {
   if (how != SHUT_RD) connection->sends_no_more.store(true);
   if (how != SHUT_WR) connection->reads_no_more.store(true);
   tell_of_shutdown(*connection);
+  wake_room_sleepers(connection->outgoing().room);  // another thread, in the middle of a send
   return libc().shutdown(fd, how);
 }
 
@@ -175,7 +176,7 @@ VIADUCT_EXPORT void closefrom(int lowest) noexcept {
 }
 
 VIADUCT_EXPORT int dup(int fd) noexcept {
-  const int copy = libc().dup(fd);
+  const int copy = with_room([=] { return libc().dup(fd); });
   duplicated(fd, copy);
   return copy;
 }

@@ -53,7 +53,7 @@ int undelivered(const Connection& connection) {
 }
 
 int duplicate(int fd, int command, int lowest) {
-  const int copy = libc().fcntl(fd, command, lowest);
+  const int copy = with_room([=] { return libc().fcntl(fd, command, lowest); });
   if (copy < 0 || in_borrowed_memory()) return copy;
   if (Connection* const connection = find_connection(fd))
     adopt_duplicate(*connection, copy);

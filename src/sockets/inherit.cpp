@@ -109,6 +109,11 @@ void end_departure() {
 
 }  // namespace
 
+bool programs_are_starting() {
+  const BriefLock::Hold hold(departures_lock);
+  return departures != 0;
+}
+
 void departures_after_fork() {
   departures_lock.reset();
   departures = 0;
@@ -167,6 +172,7 @@ Departure::Departure(const char* path, char* const* environment, bool everything
   char** const end = std::remove_copy_if(environment, environment + variables, copy, is_inherit_variable);
   char* const text = static_cast<char*>(memory_) + list;
   *end = text;
+  begin_departure();
   int at = std::sprintf(text, "%s=", kInheritVariable);
   each_staying(everything, [&](int fd, Connection& connection) {
     // Closed by a vfork child, which cannot tell ours from its parent's; or a number that nobody looks at afterwards.
@@ -177,7 +183,6 @@ Departure::Departure(const char* path, char* const* environment, bool everything
     at += std::sprintf(text + at, "%lu:%d:%d:%d:%d:%d,", connection.inode, connection.memory.fd, connection.side,
                        connection.nodelay.load(), connection.cork.load(), connection.low_water.load());
   });
-  begin_departure();
   passed_ = true;
   environment_ = copy;
   errno = kept;

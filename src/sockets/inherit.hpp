@@ -54,4 +54,7 @@ void adopt_inherited();
 // Whether a program file, as execve takes it, will load this library when the environment names it.
 bool loads_libraries(const char* path, int depth = 0);
 
+// Some thread has told a program of the memory of its connections by number, and is about to start it.
+bool programs_are_starting();
+
 }  // namespace viaduct::sockets

@@ -24,15 +24,29 @@ int lowest() {
   return static_cast<int>(std::clamp<rlim_t>(limit.rlim_cur / 2, 16, FdMap<char>::kMost / 2));
 }
 
+// A quarter of all there are is for us, at most.
+int high(int first) {
+  return first + std::max(first / 2, 8);
+}
+
+std::atomic<int> known_high{0};
+
 }  // namespace
+
+bool is_high_number(int fd) {
+  if (fd < known_high.load(std::memory_order_relaxed)) [[likely]]
+    return false;
+  known_high.store(high(lowest()), std::memory_order_relaxed);  // the limit may have been raised
+  return fd >= known_high.load(std::memory_order_relaxed);
+}
 
 int make_internal(int fd, Need need) {
   const int first = lowest();
   int moved = kernel::libc().fcntl(fd, F_DUPFD_CLOEXEC, first);
   kernel::libc().close(fd);
-  // A quarter of all there are is for us: a program that needs the rest must find it.
-  const int most = std::max(first / 2, 8);
-  if (moved >= first + (need == Need::now ? most : most - most / 8)) {
+  // What is needed now goes soon, or when the program wants it.
+  const int end = high(first);
+  if (moved >= (need == Need::now ? end + (end - first) * 3 / 4 : end - (end - first) / 8)) {
     kernel::libc().close(moved);
     errno = EMFILE;
     moved = -1;

@@ -21,4 +21,7 @@ void for_each_internal(Use&& use) {
 }
 void close_internal(int fd);
 
+// A program that gets such a number has nearly as many open as it may: it will want those that are kept for some day.
+bool is_high_number(int fd);
+
 }  // namespace viaduct::sockets

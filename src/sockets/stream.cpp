@@ -51,10 +51,11 @@ bool Sender::commit(std::size_t bytes) {
   const std::size_t want = std::min((bytes + kCommitStep - 1) / kCommitStep * kCommitStep, kBulkBytes);
   const auto start = static_cast<off_t>(bulk_ - memory_.base + static_cast<std::ptrdiff_t>(kSegmentPayloadOffset));
   // By system call: this may run in any program at any time, and is not a cancellation point.
-  const bool got = memory_.fd >= 0 ? ::syscall(SYS_fallocate, memory_.fd, 0, start + static_cast<off_t>(have),
-                                               static_cast<off_t>(want - have)) == 0
-                                   : ::madvise(bulk_ + have, want - have, MADV_POPULATE_WRITE) == 0 ||
-                                         errno == EINVAL;  // not before Linux 5.14
+  // By its place, not its number, which another thread may give back to the program: but not before Linux 5.14.
+  bool got = ::madvise(bulk_ + have, want - have, MADV_POPULATE_WRITE) == 0;
+  if (!got && errno == EINVAL)
+    got = memory_.fd < 0 || ::syscall(SYS_fallocate, memory_.fd, 0, start + static_cast<off_t>(have),
+                                      static_cast<off_t>(want - have)) == 0;
   if (!got) return false;
   committed.store(want, std::memory_order_relaxed);
   return true;

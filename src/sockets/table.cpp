@@ -10,6 +10,7 @@
 #include "base/clock.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
+#include "sockets/inherit.hpp"
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
@@ -89,6 +90,13 @@ void leave_stream(Connection& connection, int fd) {
   say_closed(connection);
 }
 
+bool close_memory_descriptor(Connection& connection) {
+  const int fd = std::atomic_ref(connection.memory.fd).exchange(-1);
+  if (fd < 0) return false;
+  close_internal(fd);
+  return true;
+}
+
 void end(Connection& connection, int fd) {
   const int kept = errno;
   const bool attached = connection.attached();
@@ -100,7 +108,7 @@ void end(Connection& connection, int fd) {
   connection.generation.fetch_add(1);
   connection.life.store(Life::plain, std::memory_order_release);
   if (attached) {
-    if (connection.memory.fd >= 0) close_internal(connection.memory.fd);
+    close_memory_descriptor(connection);
     retire_memory(connection.memory.base - kSegmentPayloadOffset, kSegmentPayloadOffset + kStreamBytes);
   }
   slab.let_go(&connection);
@@ -130,6 +138,8 @@ void adopt(int fd, bool nonblocking) {
   if (connection == nullptr) return;
   start(*connection, nonblocking);
   connection->descriptors.store(1);
+  if (is_high_number(fd)) [[unlikely]]
+    (void)give_descriptors_back(false);
   if (connections.put(fd, connection))
     registry_add(*connection, fd);
   else
@@ -159,18 +169,12 @@ void let_go(int fd, int socket) {
 
 namespace {
 
-bool same_memory(const Connection& one, const Connection& other) {
-  struct stat first {
-  }, second{};
-  return ::fstat(one.memory.fd, &first) == 0 && ::fstat(other.memory.fd, &second) == 0 && first.st_ino == second.st_ino;
-}
-
 // The other end of the connection, where this process holds it too.
 Connection* local_peer(const Connection& connection, int& peer_fd) {
   if (!is_member(connection.peer().holders, own_pid())) return nullptr;
   Connection* found = nullptr;
   connections.each([&](int fd, Connection* other) {
-    if (other->attached() && other->side != connection.side && same_memory(*other, connection))
+    if (other->attached() && other->side != connection.side && other->memory_inode == connection.memory_inode)
       found = other, peer_fd = fd;
   });
   return found;
@@ -193,6 +197,23 @@ void make_plain(Connection& connection, int fd, Why why) {
   withdraw(connection);
   connection.set_why(why);
   connection.set_life(Life::plain);
+}
+
+bool give_descriptors_back(bool offers) {
+  if (in_borrowed_memory() || programs_are_starting()) return false;
+  const int kept = errno;
+  bool any = false;
+  connections.each([&](int, Connection* connection) {
+    if (connection->attached() && close_memory_descriptor(*connection)) {
+      registry_attached(*connection);
+      any = true;
+    }
+    if (!offers || connection->life.load() != Life::offering || !connection->upgrade_lock.try_acquire()) return;
+    any |= withdraw_for_now(*connection);
+    connection->upgrade_lock.release();
+  });
+  errno = kept;
+  return any;
 }
 
 void give_up_internal(int fd) {

@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <cerrno>
+
 #include "sockets/connection.hpp"
 #include "sockets/fd_map.hpp"
 
@@ -31,6 +33,19 @@ void let_go(int fd, int socket);
 
 // The program takes one of our own descriptor numbers for itself.
 void give_up_internal(int fd);
+
+// The program has run out of descriptors, or will soon: those go that are kept for some day, and `offers` as well.
+// False: there are none. A connection without works on, but cannot be passed on, nor be looked at from outside.
+bool give_descriptors_back(bool offers);
+
+// A call that makes a descriptor: with one of ours, if there is no other.
+template <class Call>
+int with_room(Call&& call) {
+  const int fd = call();
+  if (fd >= 0 || errno != EMFILE || !give_descriptors_back(true)) [[likely]]
+    return fd;
+  return call();
+}
 
 // Never again on the ring; bytes that are there come over TCP, once the peer looks at the connection.
 void make_plain(Connection& connection, int fd, Why why);
