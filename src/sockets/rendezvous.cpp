@@ -214,21 +214,30 @@ void call(Connection& connection, int socket, const Name& name) {
 // read.
 void deliver_doorbells_at_once(Connection& connection, int socket) {
   const auto& libc = kernel::libc();
-  const auto replace = [&](int option, int with, std::atomic<int>& kept) {
+  const auto replace = [&](int level, int option, int with, std::atomic<int>& kept) {
     int value = 0;
     socklen_t size = sizeof value;
-    libc.getsockopt(socket, IPPROTO_TCP, option, &value, &size);
+    libc.getsockopt(socket, level, option, &value, &size);
     kept.store(value);
-    if (value != with) libc.setsockopt(socket, IPPROTO_TCP, option, &with, sizeof with);
+    if (value != with) libc.setsockopt(socket, level, option, &with, sizeof with);
   };
   int tells_unread = 0;
   socklen_t size = sizeof tells_unread;
   libc.getsockopt(socket, IPPROTO_TCP, TCP_INQ, &tells_unread, &size);
   connection.tells_unread.store(tells_unread != 0);
-  replace(TCP_NODELAY, 1, connection.nodelay);
-  replace(TCP_CORK, 0, connection.cork);
-  const int one = 1;
-  if (connection.low_water.load() != 1) libc.setsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+  replace(IPPROTO_TCP, TCP_NODELAY, 1, connection.nodelay);
+  replace(IPPROTO_TCP, TCP_CORK, 0, connection.cork);
+  replace(SOL_SOCKET, SO_RCVLOWAT, 1, connection.low_water);  // a listener's is its connections' too
+}
+
+// Options that connections have from their listener, or from before somebody was looking (calls_options.cpp).
+bool needs_kernel(int socket) {
+  const auto is_set = [socket](int option, int least) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    return kernel::libc().getsockopt(socket, SOL_SOCKET, option, &value, &size) == 0 && value >= least;
+  };
+  return is_set(SO_TIMESTAMP, 1) || is_set(SO_TIMESTAMPNS, 1) || is_set(SO_TIMESTAMPING, 1) || is_set(SO_PEEK_OFF, 0);
 }
 
 void attempt(Connection& connection, int fd) {
@@ -244,6 +253,7 @@ void attempt(Connection& connection, int fd) {
   if (order == 0) return give_up(connection, Why::not_connected);  // connected to itself
   std::uint64_t counted;
   if (!tcp_written(fd, counted)) return give_up(connection, Why::kernel_too_old);
+  if (needs_kernel(fd)) return give_up(connection, Why::kernel_feature);
   if (order < 0)
     open_offer(connection, meeting_place(own, peer));
   else
@@ -285,12 +295,21 @@ void withdraw(Connection& connection) {
   connection.listener = -1;
 }
 
+bool withdraw_for_now(Connection& connection) {
+  if (connection.life.load() != Life::offering) return false;
+  withdraw(connection);
+  connection.set_life(Life::young);
+  later(connection, Why::no_descriptors);
+  return true;
+}
+
 void attach(Connection& connection, int socket, Segment segment, int side) {
   Segment::Parts parts = std::move(segment).release();
-  const int kept = make_internal(parts.fd.release(), Need::some_day);
+  struct stat info {};
+  connection.memory_inode = ::fstat(parts.fd.get(), &info) == 0 ? info.st_ino : 0;
+  const int kept = is_high_number(socket) ? -1 : make_internal(parts.fd.release(), Need::some_day);
   connection.memory = {parts.payload.data(), kept};  // without a descriptor it works, but cannot be passed on
   connection.side = side;
-  struct stat info {};
   connection.inode = ::fstat(socket, &info) == 0 ? info.st_ino : 0;
   deliver_doorbells_at_once(connection, socket);
   connection.own().pid.store(::getpid());

@@ -15,6 +15,8 @@ void learn_from_end(const Connection& connection);
 
 // Ends the offer, if there is one.
 void withdraw(Connection& connection);
+// The same where another will be made later. Under its lock; false: there was none.
+bool withdraw_for_now(Connection& connection);
 
 // Takes over memory that came with the descriptor (exec), or was just made.
 void attach(Connection& connection, int socket, Segment segment, int side);
