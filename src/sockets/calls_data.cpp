@@ -101,12 +101,12 @@ constexpr int kNotOfTheStream = MSG_OOB | MSG_ERRQUEUE;  // the kernel has it, w
 ssize_t receive_one(Connection& connection, int fd, void* buffer, std::size_t size, int flags) {
   if ((flags & kNotOfTheStream) != 0) [[unlikely]]
     return libc().recv(fd, buffer, size, flags);
-  const iovec piece{buffer, size};
+  const iovec piece{buffer, std::min(size, kMostAtOnce)};
   return stream_receive(connection, fd, &piece, 1, flags);
 }
 
 ssize_t send_one(Connection& connection, int fd, const void* buffer, std::size_t size, int flags) {
-  const iovec piece{const_cast<void*>(buffer), size};
+  const iovec piece{const_cast<void*>(buffer), std::min(size, kMostAtOnce)};
   return stream_send(connection, fd, &piece, 1, flags);
 }
 

@@ -174,13 +174,13 @@ VIADUCT_EXPORT int pselect(int count, fd_set* read, fd_set* write, fd_set* excep
 }
 
 VIADUCT_EXPORT int epoll_create(int size) noexcept {
-  const int fd = libc().epoll_create(size);
+  const int fd = with_room([=] { return libc().epoll_create(size); });
   if (fd >= 0) adopt_set(fd);
   return fd;
 }
 
 VIADUCT_EXPORT int epoll_create1(int flags) noexcept {
-  const int fd = libc().epoll_create1(flags);
+  const int fd = with_room([=] { return libc().epoll_create1(flags); });
   if (fd >= 0) adopt_set(fd);
   return fd;
 }
@@ -208,7 +208,7 @@ VIADUCT_EXPORT int epoll_pwait2(int epoll, epoll_event* events, int most, const 
   EpollSet* const set = find_set(epoll);
   if (set == nullptr || most <= 0 || events == nullptr || bad_time(timeout))
     return libc().epoll_pwait2(epoll, events, most, timeout, mask);
-  return set_wait(*set, epoll, events, most, after(timeout), mask);
+  return set_wait(*set, epoll, events, most, after(timeout), mask, true);
 }
 
 }  // extern "C"

@@ -89,7 +89,9 @@ void forget_sets_in(unsigned first, unsigned last);
 void forget_in_sets(Connection& connection, int fd, int duplicate);
 
 int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* event);
-int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline deadline, const sigset_t* mask);
+// `exactly`: the kernel knows limits of nanoseconds, for the program has one.
+int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline deadline, const sigset_t* mask,
+             bool exactly = false);
 
 // For those who wait for the set itself (nested sets, poll, select).
 bool set_ready(EpollSet& set, int depth = 0);

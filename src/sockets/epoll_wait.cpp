@@ -1,6 +1,7 @@
 // Waiting for an epoll set: rings first, then the kernel.
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set_state.hpp"
@@ -24,8 +25,8 @@ std::uint64_t now_ns() {
 
 class Waiting {
  public:
-  Waiting(EpollSet& set, int epoll, epoll_event* events, int most, const sigset_t* mask)
-      : set_(set), epoll_(epoll), events_(events), most_(most), mask_(mask) {}
+  Waiting(EpollSet& set, int epoll, epoll_event* events, int most, const sigset_t* mask, bool exactly)
+      : set_(set), epoll_(epoll), events_(events), most_(most), mask_(mask), exactly_(exactly) {}
 
   int wait(Deadline deadline) {
     int found = 0;
@@ -285,7 +286,10 @@ class Waiting {
     tcp_heard_ = false;
     const int got = [&] {
       const Cancellable sleep;
-      return kernel::libc().epoll_pwait(epoll_, events_ + already, most_ - already, timeout_ms, mask_);
+      if (exact_ns_ == 0)
+        return kernel::libc().epoll_pwait(epoll_, events_ + already, most_ - already, timeout_ms, mask_);
+      const timespec exact = to_timespec(std::exchange(exact_ns_, 0));
+      return kernel::libc().epoll_pwait2(epoll_, events_ + already, most_ - already, &exact, mask_);
     }();
     set_.last_kernel_ns = now_ns();
     if (got < most_ - already) set_.kernel_asked = now;  // it has no more
@@ -452,8 +456,9 @@ class Waiting {
     if (!deadline.is_never()) {
       const std::uint64_t left = deadline.left_ns(now_ns());
       timeout = static_cast<int>(std::min<std::uint64_t>((left + 999'999) / 1'000'000, INT32_MAX));
+      exact_ns_ = exactly_ ? left : 0;
     }
-    if (const int nap = nap_for_room_ms(); nap > 0 && (timeout < 0 || timeout > nap)) timeout = nap;
+    if (const int nap = nap_for_room_ms(); nap > 0 && (timeout < 0 || timeout > nap)) timeout = nap, exact_ns_ = 0;
     return ask_kernel(0, timeout);
   }
 
@@ -482,18 +487,21 @@ class Waiting {
   epoll_event* events_;
   int most_;
   const sigset_t* mask_;
-  bool news_ = true;           // the rings have something that was not told and left
-  bool tcp_is_older_ = false;  // something in a ring was sent after its sender had used TCP: the kernel is to be asked
-  bool tcp_heard_ = false;     // and has told of TCP
-  bool alone_ = false;         // nobody slept on the set before us
+  bool exactly_;                // the program's limit is one of nanoseconds
+  std::uint64_t exact_ns_ = 0;  // of the next sleep; 0: whole milliseconds do
+  bool news_ = true;            // the rings have something that was not told and left
+  bool tcp_is_older_ = false;   // something in a ring was sent after its sender had used TCP: the kernel is to be asked
+  bool tcp_heard_ = false;      // and has told of TCP
+  bool alone_ = false;          // nobody slept on the set before us
   std::uint64_t slept_since_ = 0;
   std::uint64_t took_ = UINT64_MAX;  // the shortest wait that a doorbell ended, had nobody slept
 };
 
 }  // namespace
 
-int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline deadline, const sigset_t* mask) {
-  return Waiting(set, epoll, events, most, mask).wait(deadline);
+int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline deadline, const sigset_t* mask,
+             bool exactly) {
+  return Waiting(set, epoll, events, most, mask, exactly).wait(deadline);
 }
 
 }  // namespace viaduct::sockets

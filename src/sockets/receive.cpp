@@ -305,9 +305,10 @@ ssize_t peek_at_all(Connection& connection, int fd, const iovec* pieces, std::si
   constexpr int kNapMs = 1;
   const auto wanted = static_cast<ssize_t>(Pieces(pieces, count).bytes_left());
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
+  const Deadline limit = time_limit(fd, SO_RCVTIMEO);
   for (ssize_t before = 0;;) {
     const ssize_t got = stream_receive(connection, fd, pieces, count, flags & ~MSG_WAITALL);
-    if (got <= 0 || got >= wanted || !may_wait) return got;
+    if (got <= 0 || got >= wanted || !may_wait || limit.expired(Clock::steady().now_ns())) return got;
     pollfd end{fd, POLLRDHUP, 0};
     const int found = kernel::libc().poll(&end, 1, kNapMs);
     if (found < 0 || (found > 0 && got == before)) return got;
@@ -373,7 +374,7 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
     }
     connection.tiny_stream.interrupted();
     waited = true;
-    if (!wait.for_data()) return total != 0 ? static_cast<ssize_t>(total) : -1;
+    if (!wait.for_data(total != 0)) return total != 0 ? static_cast<ssize_t>(total) : -1;
   }
 }
 

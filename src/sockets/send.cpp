@@ -269,7 +269,7 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
       errno = EAGAIN;
       return result(true);
     }
-    if (!wait.for_room()) return result(true);
+    if (!wait.for_room(total != 0)) return result(true);
   }
 }
 

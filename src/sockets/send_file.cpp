@@ -16,8 +16,7 @@ namespace viaduct::sockets {
 
 namespace {
 
-constexpr std::size_t kMostAtOnce = 0x7fff'f000;  // as the kernel has it
-constexpr int kStraightInARow = 32;               // chunks; then one goes the long way, which looks at everything
+constexpr int kStraightInARow = 32;  // chunks; then one goes the long way, which looks at everything
 
 // How a file is read while others may want the lock: never waiting for a disk.
 enum class Reading { at_hand, memory, not_at_all };

@@ -7,6 +7,8 @@
 
 namespace viaduct::sockets {
 
+constexpr std::size_t kMostAtOnce = 0x7fff'f000;  // bytes of one call, as the kernel has it
+
 ssize_t stream_send(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);
 ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset, std::size_t count);
 ssize_t stream_receive(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);

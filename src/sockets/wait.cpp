@@ -24,17 +24,6 @@ constexpr std::uint64_t kShortestNapNs = 5'000'000;  // for room: a peer that di
 constexpr std::uint64_t kLongestNapNs = 100'000'000;
 constexpr std::uint64_t kStalledNs = 300'000'000;  // nobody reads at all: perhaps not before we have sent everything
 
-// SO_RCVTIMEO, SO_SNDTIMEO.
-Deadline time_limit(int fd, int option) {
-  timeval limit{};
-  socklen_t size = sizeof limit;
-  if (kernel::libc().getsockopt(fd, SOL_SOCKET, option, &limit, &size) != 0 ||
-      (limit.tv_sec == 0 && limit.tv_usec == 0))
-    return Deadline::never();
-  return Deadline::after_ns(Clock::steady(), static_cast<std::uint64_t>(limit.tv_sec) * 1'000'000'000 +
-                                                 static_cast<std::uint64_t>(limit.tv_usec) * 1000);
-}
-
 int poll_until(int fd, short events, Deadline deadline) {
   pollfd entry{fd, events, 0};
   const Cancellable sleep;
@@ -44,6 +33,16 @@ int poll_until(int fd, short events, Deadline deadline) {
 }
 
 }  // namespace
+
+Deadline time_limit(int fd, int option) {
+  timeval limit{};
+  socklen_t size = sizeof limit;
+  if (kernel::libc().getsockopt(fd, SOL_SOCKET, option, &limit, &size) != 0 ||
+      (limit.tv_sec == 0 && limit.tv_usec == 0))
+    return Deadline::never();
+  return Deadline::after_ns(Clock::steady(), static_cast<std::uint64_t>(limit.tv_sec) * 1'000'000'000 +
+                                                 static_cast<std::uint64_t>(limit.tv_usec) * 1000);
+}
 
 bool spinning_makes_sense(Connection& connection) {
   const auto core = static_cast<std::uint32_t>(::sched_getcpu()) + 1;
@@ -176,7 +175,7 @@ class Expecting {
 
 }  // namespace
 
-bool ReceiveWait::for_data() {
+bool ReceiveWait::for_data(bool has_some) {
   if (spin()) return true;
   if (!limit_known_) limit_ = time_limit(fd_, SO_RCVTIMEO), limit_known_ = true;
   const std::uint64_t start = Clock::steady().now_ns();
@@ -188,10 +187,11 @@ bool ReceiveWait::for_data() {
     const Expecting expecting(connection_, generation);
     if (!readable_after_all(connection_, fd_, false, 1)) {
       const bool doorbells_only = receives_on_ring(connection_);
-      if (doorbells_only && alone && limit_.is_never())
+      const bool restartable = limit_.is_never() && !has_some;
+      if (doorbells_only && alone && restartable)
         go_on = sleep_on_doorbell(generation);
       else
-        go_on = sleep_in_poll();
+        go_on = sleep_in_poll(restartable);
       if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
       connection_.look_at_kernel.store(true, std::memory_order_relaxed);
     }
@@ -220,7 +220,7 @@ bool ReceiveWait::sleep_on_doorbell(std::uint32_t generation) {
   return true;
 }
 
-bool ReceiveWait::sleep_in_poll() {
+bool ReceiveWait::sleep_in_poll(bool restartable) {
   for (;;) {
     const std::uint64_t now = Clock::steady().now_ns();
     // Others may take the doorbell; and what TCP was to bring may have to be read from the ring after all.
@@ -230,7 +230,7 @@ bool ReceiveWait::sleep_in_poll() {
     const int found = poll_until(fd_, POLLIN | POLLRDHUP, until);
     if (found > 0) return true;
     if (found < 0) {
-      if (errno == EINTR && limit_.is_never() && signals_restart()) return true;
+      if (errno == EINTR && restartable && signals_restart()) return true;
       return false;
     }
     if (limit_.expired(Clock::steady().now_ns())) return errno = EAGAIN, false;
@@ -294,10 +294,13 @@ void relieve_stalled(Connection& connection, int fd) {
     hand_back_sending(connection, fd, Why::stalled);
 }
 
-bool SendWait::for_room() {
+bool SendWait::for_room(bool has_some) {
   Sender ring(connection_.memory, connection_.out());
   const End& peer = connection_.peer();
-  const auto closed = [&] { return peer.closed.load(std::memory_order_relaxed) != 0; };
+  const auto closed = [&] {
+    return peer.closed.load(std::memory_order_relaxed) != 0 ||
+           connection_.sends_no_more.load(std::memory_order_relaxed);  // by another thread
+  };
   const auto ready = [&] { return ring.has_room_now() || closed(); };
   // Not for the first slot that comes free: both sides would work on one line from then on.
   const auto worth_it = [&] { return ring.has_room_now(kSlots / 4) || closed(); };
@@ -309,6 +312,8 @@ bool SendWait::for_room() {
   const std::uint32_t generation = connection_.generation.load();
   RoomWait& room = connection_.outgoing().room;
   const std::uint64_t head = connection_.outgoing().receiving.head.load();
+  // TCP's buffers would have taken it at once: found out before the time is over.
+  const std::uint64_t patience = std::min(kStalledNs, limit_.left_ns(start) / 2);
   for (std::uint64_t nap = kShortestNapNs;; nap = std::min(nap * 2, kLongestNapNs)) {
     {
       const SendingLock lock(connection_.memory, connection_.out());
@@ -327,7 +332,8 @@ bool SendWait::for_room() {
     if (nap != kShortestNapNs && connection_.outgoing().data.sleepers.load() != 0 &&
         connection_.outgoing().data.armed.load() == 0)
       ring_doorbell(connection_, fd_);
-    const bool go_on = nap_on(room.armed, armed, std::min(nap, limit_.left_ns(now)), limit_.is_never());
+    const bool go_on =
+        nap_on(room.armed, armed, std::min({nap, limit_.left_ns(now), patience}), limit_.is_never() && !has_some);
     if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
     if (ready()) break;
     if (!go_on) return errno = EINTR, false;
@@ -339,7 +345,7 @@ bool SendWait::for_room() {
     serve_requests(connection_, fd_);
     // TCP takes more than the ring: two ends that both send a lot before they read, or one thread with both ends, go
     // on.
-    if (connection_.outgoing().receiving.head.load() == head && Clock::steady().now_ns() - start > kStalledNs)
+    if (connection_.outgoing().receiving.head.load() == head && Clock::steady().now_ns() - start >= patience)
       hand_back_sending(connection_, fd_, Why::stalled);
     if (connection_.outgoing().path.mode.load() != kRing) return true;
   }

@@ -29,16 +29,20 @@ void finish_waking(const void* target);
 // ever.
 std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start, std::uint64_t now);
 
+// SO_RCVTIMEO, SO_SNDTIMEO: from now on.
+Deadline time_limit(int fd, int option);
+
 class ReceiveWait {
  public:
   ReceiveWait(Connection& connection, int fd) : connection_(connection), fd_(fd) {}
-  // False: errno says why (EINTR, EAGAIN after SO_RCVTIMEO). True: look again.
-  bool for_data();
+  // False: errno says why (EINTR, EAGAIN after SO_RCVTIMEO). True: look again. `has_some`: a signal ends the call with
+  // what there is, whatever its handler says.
+  bool for_data(bool has_some);
 
  private:
   bool spin();
   bool sleep_on_doorbell(std::uint32_t generation);
-  bool sleep_in_poll();
+  bool sleep_in_poll(bool restartable);
   Connection& connection_;
   int fd_;
   Deadline limit_ = Deadline::never();
@@ -48,8 +52,8 @@ class ReceiveWait {
 class SendWait {
  public:
   SendWait(Connection& connection, int fd) : connection_(connection), fd_(fd) {}
-  // False: errno says why (EINTR, EAGAIN after SO_SNDTIMEO). True: look again.
-  bool for_room();
+  // The same, of room.
+  bool for_room(bool has_some);
 
  private:
   Connection& connection_;

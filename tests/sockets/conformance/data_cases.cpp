@@ -1,4 +1,5 @@
 // Sending and receiving in all their forms.
+#include <aio.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -24,6 +25,10 @@ extern "C" {
 ssize_t __read_chk(int, void*, size_t, size_t);
 ssize_t __recv_chk(int, void*, size_t, size_t, int);
 ssize_t __recvfrom_chk(int, void*, size_t, size_t, int, sockaddr*, socklen_t*);
+ssize_t __read(int, void*, size_t);
+ssize_t __write(int, const void*, size_t);
+ssize_t __send(int, const void*, size_t, int);
+int __poll(pollfd*, nfds_t, int);
 }
 
 CASE(data, every_call, "one message through each sending and each receiving call") {
@@ -43,6 +48,8 @@ CASE(data, every_call, "one message through each sending and each receiving call
   sends("sendto", [&] { return ::sendto(link.fd, out, sizeof out, 0, nullptr, 0); });
   sends("write", [&] { return ::write(link.fd, out, sizeof out); });
   sends("writev", [&] { return ::writev(link.fd, split, 3); });
+  sends("__write", [&] { return __write(link.fd, out, sizeof out); });
+  sends("__send", [&] { return __send(link.fd, out, sizeof out, 0); });
   sends("pwritev2", [&] { return ::pwritev2(link.fd, split, 3, -1, 0); });
   sends("sendmsg", [&] { return ::sendmsg(link.fd, &message, 0); });
   sends("sendmmsg", [&] {
@@ -91,9 +98,35 @@ CASE(data, every_call, "one message through each sending and each receiving call
     note("recvmmsg says %d", done);
     return static_cast<ssize_t>(some[0].msg_len);
   });
+  receives("__poll and __read", [&] {
+    pollfd entry{link.fd, POLLIN, 0};
+    return __poll(&entry, 1, 1000) == 1 ? __read(link.fd, in, sizeof in) : -1;
+  });
   receives("__read_chk", [&] { return __read_chk(link.fd, in, 150, sizeof in); });
   receives("__recv_chk", [&] { return __recv_chk(link.fd, in, 150, sizeof in, 0); });
   receives("__recvfrom_chk", [&] { return __recvfrom_chk(link.fd, in, 150, sizeof in, 0, nullptr, nullptr); });
+}
+
+CASE(data, asynchronous, "aio_write and aio_read, then calls again") {
+  Link link = run.warm();
+  char bytes[100] = {};
+  fill(bytes, sizeof bytes, link.sent);
+  aiocb control{};
+  control.aio_fildes = link.fd;
+  control.aio_buf = bytes;
+  control.aio_nbytes = sizeof bytes;
+  const aiocb* const list[] = {&control};
+  call("aio_write", ::aio_write(&control));
+  while (::aio_error(&control) == EINPROGRESS) ::aio_suspend(list, 1, nullptr);
+  call("written", ::aio_return(&control));
+  link.sent += sizeof bytes;
+  run.peer_receives(link, sizeof bytes);
+  call("aio_read", ::aio_read(&control));
+  run.peer_sends(link, sizeof bytes);
+  while (::aio_error(&control) == EINPROGRESS) ::aio_suspend(list, 1, nullptr);
+  call("read", ::aio_return(&control), bytes);
+  run.peer_sends(link, 7);
+  call("recv", ::recv(link.fd, bytes, sizeof bytes, 0), bytes);
 }
 
 CASE(data, refused, "pieces and control messages that no kernel takes") {
@@ -168,6 +201,9 @@ CASE(data, peek, "MSG_PEEK, alone and with MSG_WAITALL and MSG_TRUNC") {
   run.agent.begin(Order::send, link.number, 30);
   call("peek, waiting for all of 30", ::recv(link.fd, in, 30, MSG_PEEK | MSG_WAITALL), in);
   run.agent.end();
+  const timeval limit{0, 50'000};
+  ::setsockopt(link.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  call("peek, waiting for 40 until the time is over", ::recv(link.fd, in, 40, MSG_PEEK | MSG_WAITALL), in);
 }
 
 CASE(data, flags, "MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_MORE, MSG_NOSIGNAL") {

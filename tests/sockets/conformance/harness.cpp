@@ -165,18 +165,23 @@ int connect_to(int family, int port, bool& ok) {
 }
 
 Link Run::open(Opening opening, int family) {
+  if (opening == Opening::accept) return open_at([](int) {}, family);
   Link link;
   link.number = links_++;
-  if (opening == Opening::connect) {
-    const auto port = agent.tell(Order::listen, link.number, family).result;
-    bool ok;
-    link.fd = connect_to(family, static_cast<int>(port), ok);
-    if (!ok) note("connect failed: %s", strerrorname_np(errno));
-    agent.tell(Order::accept, link.number);
-    return link;
-  }
+  const auto port = agent.tell(Order::listen, link.number, family).result;
+  bool ok;
+  link.fd = connect_to(family, static_cast<int>(port), ok);
+  if (!ok) note("connect failed: %s", strerrorname_np(errno));
+  agent.tell(Order::accept, link.number);
+  return link;
+}
+
+Link Run::open_at(void (*prepare)(int listener), int family) {
+  Link link;
+  link.number = links_++;
   int port = 0;
   const int listener = listening(family, port);
+  prepare(listener);
   agent.tell(Order::connect, link.number, family, port);
   link.fd = ::accept(listener, nullptr, nullptr);
   ::close(listener);

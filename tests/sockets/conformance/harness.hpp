@@ -114,6 +114,8 @@ class Run {
   // A connection as it comes, and one that has been used so much that it is on the ring where both ends are
   // accelerated.
   Link open(Opening opening = Opening::connect, int family = AF_INET);
+  // The same with a listener of ours that was seen to first.
+  Link open_at(void (*prepare)(int listener), int family = AF_INET);
   Link warm(Opening opening = Opening::connect, int family = AF_INET);
   void warm_up(Link& link);
 

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "sockets/conformance/harness.hpp"
 
@@ -139,6 +140,31 @@ CASE(options, low_water, "SO_RCVLOWAT: receiving and polling wait for so much, t
   call("LOWAT 0", set(link.fd, SOL_SOCKET, SO_RCVLOWAT, 0));
   note("LOWAT %d", get(link.fd, SOL_SOCKET, SO_RCVLOWAT));
   call("LOWAT -1", set(link.fd, SOL_SOCKET, SO_RCVLOWAT, -1));
+}
+
+CASE(options, low_water_of_listener, "SO_RCVLOWAT of a listener is its connections' too") {
+  Link link = run.open_at([](int listener) { set(listener, SOL_SOCKET, SO_RCVLOWAT, 10); });
+  char in[64];
+  for (int i = 0; i < 40; ++i) {
+    link.send(10);
+    run.peer_receives(link, 10);
+    run.agent.tell(Order::send, link.number, 10);
+    if (!link.receive(10)) note("receiving failed");
+  }
+  note("LOWAT %d", get(link.fd, SOL_SOCKET, SO_RCVLOWAT));
+  run.peer_sends(link, 5);
+  pollfd entry{link.fd, POLLIN, 0};
+  call("poll, 5 of 10 there", ::poll(&entry, 1, 50));
+  std::thread sender([&] {
+    ::usleep(20'000);
+    run.agent.tell(Order::send, link.number, 5);
+  });
+  call("poll, 10 of 10 there", ::poll(&entry, 1, 1000));
+  sender.join();
+  call("recv", ::recv(link.fd, in, sizeof in, 0), in);
+  run.agent.begin(Order::send, link.number, 10);
+  call("recv", ::recv(link.fd, in, sizeof in, 0), in);
+  run.agent.end();
 }
 
 CASE(options, queues, "FIONREAD and SIOCOUTQ: what is unread, and that what was sent is delivered without being read") {

@@ -390,6 +390,12 @@ CASE(process, many_descriptors, "half of RLIMIT_NOFILE and more: connections nev
     if (!link.send(10) || run.agent.tell(Order::receive, link.number, 10).result != 10) note("a connection failed");
   for (const int fd : files) ::close(fd);
   talk(run, first);
+  int sockets = 0;
+  for (int fd; (fd = ::socket(AF_INET, SOCK_STREAM, 0)) >= 0; ++sockets) files.push_back(fd);
+  note("as many sockets as natively: %d", sockets + 60 + opened);
+  talk(run, first);
+  for (Link& link : links)
+    if (!link.send(10) || run.agent.tell(Order::receive, link.number, 10).result != 10) note("a connection failed");
 }
 
 CASE(process, threads_both_ways, "two threads receive and two send on one connection: every byte once") {
@@ -450,6 +456,22 @@ CASE(process, threads_sleeping, "two threads asleep in recv on one connection: e
   run.peer_sends(link, 1);
   for (auto& reader : readers) reader.join();
   note("got %d", got.load());
+}
+
+CASE(process, shutdown_wakes_sender, "shutdown in one thread ends the send of another at once") {
+  Link link = run.warm();
+  ::signal(SIGPIPE, SIG_IGN);
+  std::vector<char> much(std::size_t{64} << 20);
+  std::atomic<bool> done{false};
+  std::thread sender([&] {
+    (void)!::send(link.fd, much.data(), much.size(), 0);
+    done = true;
+  });
+  ::usleep(50'000);  // full by now, and asleep
+  ::shutdown(link.fd, SHUT_WR);
+  ::usleep(50'000);
+  note("done %d", done.load());
+  sender.join();
 }
 
 CASE(process, shutdown_wakes, "shutdown in one thread wakes another that sleeps in recv") {

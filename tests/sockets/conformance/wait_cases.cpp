@@ -322,6 +322,11 @@ CASE(signals, restarted,
   ::setsockopt(link.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   alarm_in(40);
   call("recv with a time limit", ::recv(link.fd, in, 1, 0));
+  const timeval none{};
+  ::setsockopt(link.fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
+  run.peer_sends(link, 6);
+  alarm_in(40);
+  call("recv WAITALL with a part there", ::recv(link.fd, in, 16, MSG_WAITALL), in);
   note("alarms %d", static_cast<int>(alarms));
 }
 
