@@ -176,6 +176,8 @@ void look_for_caller(Connection& connection, int socket) {
   auto segment = receive_memory(fd);
   if (!segment) return later(connection, segment.error().code() == EPROTO ? Why::wrong_version : Why::waiting);
   if (segment->payload().size() < kStreamBytes) return give_up(connection, Why::wrong_version);
+  // The program still holds what its peer has long reset: the caller means a new one, with the same addresses.
+  if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);
   withdraw(connection);
   attach(connection, socket, std::move(*segment), 1);
 }
@@ -202,6 +204,7 @@ void call(Connection& connection, int socket, const Name& name) {
   if (kernel::libc().connect(fd, reinterpret_cast<const sockaddr*>(&name.address), name.size) != 0)
     return later(connection, Why::waiting);
   if (!may_share_with(fd)) return later(connection, Why::other_user);
+  if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);  // the same from the other side
   auto segment = Segment::create(
       {.name = kStreamName, .layout = kStreamLayout, .payload_size = kStreamBytes, .committed = kFirstCommitted});
   if (!segment) return later(connection, segment.error().code() == EMFILE ? Why::no_descriptors : Why::no_memory);

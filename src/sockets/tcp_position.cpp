@@ -44,6 +44,11 @@ bool has_end(const tcp_info& info) {
 
 }  // namespace
 
+bool tcp_is_alive(int fd) {
+  tcp_info info;
+  return ask_once(fd, info) && info.tcpi_state != kClosed;
+}
+
 bool tcp_peer_ended(int fd) {
   tcp_info info;
   return ask(fd, info) && (info.tcpi_state == kClosed || has_end(info));

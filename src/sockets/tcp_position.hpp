@@ -10,6 +10,9 @@ bool tcp_written(int fd, std::uint64_t& bytes);  // handed to the kernel for sen
 // Taken from the kernel; the caller is the only reader. False too for a connection that is closed both ways: whether an
 // end of stream was counted with the bytes cannot be told then.
 bool tcp_read(int fd, std::uint64_t& bytes);
+// Not closed or reset. Two of which that is true at the same moment, with the same addresses, are the ends of one
+// connection.
+bool tcp_is_alive(int fd);
 bool tcp_peer_ended(int fd);  // by its end of stream, or a reset; not by our own shutdown
 int tcp_unread(int fd);       // ready to be read; -1: cannot tell
 
