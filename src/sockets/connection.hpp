@@ -37,7 +37,7 @@ struct alignas(kLine) Connection {
   int side = 0;              // attached: of the memory
   StreamMemory memory;
   std::atomic<bool> nonblocking{false};       // as far as this process knows; `shared`: ask the kernel
-  std::atomic<bool> shared{false};            // another process has, or had, the socket too
+  std::atomic<bool> shared{false};            // another process has the socket too, or had it
   std::atomic<bool> look_at_kernel{false};    // it reported something: the next empty look must ask it
   std::atomic<bool> rang{false};              // for the peer, since the last wait
   std::atomic<bool> reset_told{false};        // the peer died with bytes unread: said once

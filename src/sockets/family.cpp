@@ -3,8 +3,10 @@
 #include <signal.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <iterator>
 
 namespace viaduct::sockets {
 
@@ -75,6 +77,12 @@ void leave_family(Family& family, pid_t pid) {
   }
   std::uint32_t unnamed = family.crowd.load();
   while (unnamed != 0 && !family.crowd.compare_exchange_weak(unnamed, unnamed - 1)) continue;
+}
+
+bool names_nobody_else(const Family& family, pid_t pid) {
+  return family.crowd.load() == 0 &&
+         std::all_of(std::begin(family.members), std::end(family.members),
+                     [pid](auto& member) { return member.load() == 0 || member.load() == pid; });
 }
 
 bool sole_member(Family& family, pid_t pid) {

@@ -25,5 +25,7 @@ void leave_family(Family& family, pid_t pid);
 bool is_member(const Family& family, pid_t pid);
 // Forgets the dead. True: nobody but `pid`.
 bool sole_member(Family& family, pid_t pid);
+// The same without a look at whether the others are alive.
+bool names_nobody_else(const Family& family, pid_t pid);
 
 }  // namespace viaduct::sockets

@@ -10,6 +10,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
+#include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
 
@@ -341,8 +342,16 @@ bool readable_after_all(Connection& connection, int fd, bool kernel_readable, st
 bool is_nonblocking(Connection& connection, int fd) {
   if (!connection.shared.load(std::memory_order_relaxed)) [[likely]]
     return connection.nonblocking.load(std::memory_order_relaxed);
+  // Alone again, as servers are in the child that serves a connection: until this one thread forks it stays so.
+  const bool alone = __libc_single_threaded != 0 && !in_borrowed_memory() && connection.attached() &&
+                     names_nobody_else(connection.own().holders, own_pid());
   const int flags = kernel::libc().fcntl(fd, F_GETFL);
-  return flags >= 0 && (flags & O_NONBLOCK) != 0;
+  const bool nonblocking = flags >= 0 && (flags & O_NONBLOCK) != 0;
+  if (alone && flags >= 0) {
+    connection.nonblocking.store(nonblocking, std::memory_order_relaxed);
+    connection.shared.store(false, std::memory_order_relaxed);
+  }
+  return nonblocking;
 }
 
 ssize_t interrupted_here(Connection& connection, int fd, int flags) {
