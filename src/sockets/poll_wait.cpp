@@ -12,6 +12,7 @@
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/table.hpp"
+#include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
 
@@ -145,16 +146,18 @@ class Polling {
         continue;
       }
       asked_[i].events |= POLLRDHUP;
-      const bool wants_room = (entries_[i].events & kOut) != 0 && bell_tells_room(*connection);
+      const bool wants_room = (entries_[i].events & kOut) != 0 && bell_tells_room(*connection, entries_[i].fd);
       if ((entries_[i].events & kIn) != 0 || wants_room) asked_[i].events |= POLLIN;
       if (sends_on_ring(*connection)) asked_[i].events &= static_cast<short>(~kOut);
     }
   }
 
   // What is there to read on TCP is a bell, and not one that stands for bytes which nobody here asks for.
-  static bool bell_tells_room(Connection& connection) {
+  static bool bell_tells_room(Connection& connection, int fd) {
     const Direction& in = connection.incoming();
-    if (!sends_on_ring(connection) || !receives_on_ring(connection) || in.path.mode.load() == kBack) return false;
+    if (!sends_on_ring(connection) || in.path.mode.load() == kBack) return false;
+    // A peer that only receives has never sent in its ring: its first bell is the first thing to come.
+    if (!receives_on_ring(connection)) return in.receiving.stage.load() == kReadTcp && tcp_unread(fd) == 0;
     return in.path.rung.load() == in.receiving.drained.load() ||
            !Receiver(connection.memory, connection.in()).has_data();
   }
@@ -335,7 +338,7 @@ class Polling {
       if ((entries_[i].events & kOut) == 0 || !sends_on_ring(*connection)) continue;
       if (ring_writable(*connection)) return Deadline::at_ns(0);  // by now, and its bell may have been taken
       relieve_stalled(*connection, entries_[i].fd);
-      at_most(bell_tells_room(*connection) ? nap_for_room(*connection) : kSharedNapMs);
+      at_most(bell_tells_room(*connection, entries_[i].fd) ? nap_for_room(*connection) : kSharedNapMs);
     }
     if (shortest == 0) return deadline;
     const std::uint64_t now = now_ns();
