@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "sockets/brief_lock.hpp"
 #include "sockets/export.hpp"
@@ -120,10 +121,11 @@ class Shell {
   pid_t pid_ = -1;
 };
 
-int run_shell(const char* command, char* const* environment) {
+int run_shell(const char* command, std::optional<Departure>& departure) {
   const KeysIgnored keys;
   const ChildSignalBlocked blocked;
-  Shell shell(command, environment, blocked.before());
+  Shell shell(command, departure->environment(), blocked.before());
+  departure.reset();  // it has started
   return shell.wait();
 }
 
@@ -191,8 +193,8 @@ extern "C" {
 
 VIADUCT_EXPORT int system(const char* command) {
   if (command == nullptr) return libc().system(command);
-  const Departure departure(kShell, environ, false);
-  return departure.passes_on() ? run_shell(command, departure.environment()) : libc().system(command);
+  std::optional<Departure> departure(std::in_place, kShell, environ, false);
+  return departure->passes_on() ? run_shell(command, departure) : libc().system(command);
 }
 
 VIADUCT_EXPORT FILE* popen(const char* command, const char* mode) {

@@ -30,6 +30,7 @@ int high(int first) {
 }
 
 std::atomic<int> known_high{0};
+std::atomic<int> count{0};
 
 }  // namespace
 
@@ -55,11 +56,22 @@ int make_internal(int fd, Need need) {
     kernel::libc().close(moved);
     return -1;
   }
+  if (moved >= 0) count.fetch_add(1, std::memory_order_relaxed);
   return moved;
 }
 
+bool forget_internal(int fd) {
+  if (internal_fds.take(fd) == nullptr) return false;
+  count.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
 void close_internal(int fd) {
-  if (internal_fds.take(fd) != nullptr) kernel::libc().close(fd);
+  if (forget_internal(fd)) kernel::libc().close(fd);
+}
+
+int internal_count() {
+  return count.load(std::memory_order_relaxed);
 }
 
 }  // namespace viaduct::sockets

@@ -20,6 +20,8 @@ void for_each_internal(Use&& use) {
   internal_fds.each([&](int fd, char*) { use(fd); });
 }
 void close_internal(int fd);
+bool forget_internal(int fd);  // false: it is none
+int internal_count();
 
 // A program that gets such a number has nearly as many open as it may: it will want those that are kept for some day.
 bool is_high_number(int fd);

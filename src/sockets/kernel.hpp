@@ -1,6 +1,7 @@
 // The functions that this library stands in front of, as the next library (libc) has them.
 #pragma once
 
+#include <dirent.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -57,6 +58,22 @@ namespace viaduct::sockets::kernel {
   X(int, setsockopt, (int, int, int, const void*, socklen_t))                                                       \
   X(int, fcntl, (int, int, ...))                                                                                    \
   X(int, ioctl, (int, unsigned long, ...))                                                                          \
+  X(int, open, (const char*, int, ...))                                                                             \
+  X(int, open64, (const char*, int, ...))                                                                           \
+  X(int, openat, (int, const char*, int, ...))                                                                      \
+  X(int, openat64, (int, const char*, int, ...))                                                                    \
+  X(int, __open_2, (const char*, int))                                                                              \
+  X(int, __open64_2, (const char*, int))                                                                            \
+  X(int, __openat_2, (int, const char*, int))                                                                       \
+  X(int, __openat64_2, (int, const char*, int))                                                                     \
+  X(FILE*, fopen, (const char*, const char*))                                                                       \
+  X(FILE*, fopen64, (const char*, const char*))                                                                     \
+  X(DIR*, opendir, (const char*))                                                                                   \
+  X(int, pipe, (int*))                                                                                              \
+  X(int, pipe2, (int*, int))                                                                                        \
+  X(int, socketpair, (int, int, int, int*))                                                                         \
+  X(int, eventfd, (unsigned, int))                                                                                  \
+  X(int, timerfd_create, (clockid_t, int))                                                                          \
   X(int, dup, (int))                                                                                                \
   X(int, dup2, (int, int))                                                                                          \
   X(int, dup3, (int, int, int))                                                                                     \

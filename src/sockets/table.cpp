@@ -200,7 +200,8 @@ void make_plain(Connection& connection, int fd, Why why) {
 }
 
 bool give_descriptors_back(bool offers) {
-  if (in_borrowed_memory() || programs_are_starting()) return false;
+  constexpr int kNeeded = 1;  // the registry's
+  if (internal_count() <= kNeeded || in_borrowed_memory() || programs_are_starting()) return false;
   const int kept = errno;
   bool any = false;
   connections.each([&](int, Connection* connection) {
@@ -222,7 +223,7 @@ void give_up_internal(int fd) {
     if (connection->attached() && connection->memory.fd == fd) connection->memory.fd = moved;
     if (connection->listener == fd) connection->listener = moved;
   });
-  internal_fds.take(fd);
+  forget_internal(fd);
 }
 
 // What is unread resets a connection, as the kernel and the peer find out by themselves; somebody may still read it.

@@ -39,11 +39,17 @@ void give_up_internal(int fd);
 bool give_descriptors_back(bool offers);
 
 // A call that makes a descriptor: with one of ours, if there is no other.
+inline bool has_failed(int fd) {
+  return fd < 0;
+}
+inline bool has_failed(const void* made) {
+  return made == nullptr;
+}
 template <class Call>
-int with_room(Call&& call) {
-  const int fd = call();
-  if (fd >= 0 || errno != EMFILE || !give_descriptors_back(true)) [[likely]]
-    return fd;
+auto with_room(Call&& call) {
+  const auto made = call();
+  if (!has_failed(made) || errno != EMFILE || !give_descriptors_back(true)) [[likely]]
+    return made;
   return call();
 }
 
