@@ -173,13 +173,13 @@ bool bad_pieces(const iovec* pieces, int count) {
   return count < 0 || bad_pieces(pieces, static_cast<std::size_t>(count));
 }
 
-// Asked without a byte to send.
+// Asked without a byte to send; an error that waits for this call is told by it.
 bool refused_control(int fd, const msghdr& given) {
   if (given.msg_controllen == 0) [[likely]]
     return false;
   msghdr message = given;
   message.msg_iovlen = 0;
-  return libc().sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINVAL;
+  return libc().sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EPIPE && errno != EAGAIN;
 }
 
 // It tells of the bytes when it is done with them, so it has to carry them. Programs ask for the option just to see
@@ -193,10 +193,15 @@ void leave_to_kernel_without_copies(Connection& connection, int fd, int flags) {
     make_plain(connection, fd, Why::kernel_feature);
 }
 
-// Of preadv2() and pwritev2().
-constexpr int kHarmlessFlags = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT;
+// Of preadv2() and pwritev2(): at no place of its own. What other flags mean for a socket is the kernel's to say.
 bool is_stream_of_ours(int fd, off_t offset, int flags) {
-  return offset == -1 && (flags & ~kHarmlessFlags) == 0 && find_connection(fd) != nullptr;
+  constexpr int kNoAppend = 0x20;
+  constexpr int kHarmless = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | kNoAppend;
+  Connection* const connection = offset == -1 ? find_connection(fd) : nullptr;
+  if (connection == nullptr) return false;
+  if ((flags & ~kHarmless) == 0) return true;
+  make_plain(*connection, fd, Why::kernel_feature);
+  return false;
 }
 
 [[gnu::noinline]] ssize_t recv_otherwise(int fd, void* buffer, size_t size, int flags) {

@@ -12,7 +12,6 @@
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/table.hpp"
-#include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
 
@@ -157,7 +156,7 @@ class Polling {
     const Direction& in = connection.incoming();
     if (!sends_on_ring(connection) || in.path.mode.load() == kBack) return false;
     // A peer that only receives has never sent in its ring: its first bell is the first thing to come.
-    if (!receives_on_ring(connection)) return in.receiving.stage.load() == kReadTcp && tcp_unread(fd) == 0;
+    if (!receives_on_ring(connection)) return in.receiving.stage.load() == kReadTcp && kernel_says(fd, POLLIN) == 0;
     return in.path.rung.load() == in.receiving.drained.load() ||
            !Receiver(connection.memory, connection.in()).has_data();
   }

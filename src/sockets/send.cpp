@@ -360,17 +360,18 @@ ssize_t interrupted_here(Connection& connection, int fd, int flags) {
   return -1;
 }
 
-bool signals_restart() {
-  bool restart = true;
+Handlers signal_handlers() {
+  bool some_restart = false, some_end = false;
   const int kept = errno;
-  for (int number = 1; number < NSIG && restart; ++number) {
+  for (int number = 1; number < NSIG; ++number) {
     struct sigaction action {};
-    if (::sigaction(number, nullptr, &action) != 0) continue;
-    const bool handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
-    if (handled && (action.sa_flags & SA_RESTART) == 0) restart = false;
+    if (::sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)
+      continue;
+    ((action.sa_flags & SA_RESTART) != 0 ? some_restart : some_end) = true;
   }
   errno = kept;
-  return restart;
+  if (!some_end) return Handlers::restart;
+  return some_restart ? Handlers::differ : Handlers::end;
 }
 
 }  // namespace viaduct::sockets

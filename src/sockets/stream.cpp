@@ -53,9 +53,11 @@ bool Sender::commit(std::size_t bytes) {
   // By system call: this may run in any program at any time, and is not a cancellation point.
   // By its place, not its number, which another thread may give back to the program: but not before Linux 5.14.
   bool got = ::madvise(bulk_ + have, want - have, MADV_POPULATE_WRITE) == 0;
-  if (!got && errno == EINVAL)
-    got = memory_.fd < 0 || ::syscall(SYS_fallocate, memory_.fd, 0, start + static_cast<off_t>(have),
-                                      static_cast<off_t>(want - have)) == 0;
+  if (!got && errno != ENOMEM)
+    got = memory_.fd < 0 ? errno == EINVAL
+                         : ::syscall(SYS_fallocate, memory_.fd, 0, start + static_cast<off_t>(have),
+                                     static_cast<off_t>(want - have)) == 0;
+  lacks_memory_ = !got;
   if (!got) return false;
   committed.store(want, std::memory_order_relaxed);
   return true;
@@ -133,7 +135,7 @@ std::size_t Sender::write(Pieces& pieces) {
       publish_bulk(sent);
     } else {
       // No room in the bulk area: wait for it rather than cut a large message into lines, unless there is no memory.
-      if (left > kSmallMessage && direction_.sending.committed.load(std::memory_order_relaxed) != 0) break;
+      if (left > kSmallMessage && !lacks_memory_) break;
       std::byte lines[kSmallMessage];
       Pieces after = pieces;
       while (sent < sizeof lines && !after.done()) {

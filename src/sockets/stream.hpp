@@ -163,6 +163,7 @@ class Sender {
   std::byte* slots_;
   std::byte* bulk_;
   SentMark mark_;
+  bool lacks_memory_ = false;  // more of the bulk area cannot be had
 };
 
 // Behind what the last slot holds, where the receiver has not seen a further one yet; else into a slot of its own.

@@ -46,7 +46,9 @@ bool is_nonblocking(Connection& connection, int fd);
 // of a call that would have waited.
 ssize_t interrupted_here(Connection& connection, int fd, int flags);
 
-// After a poll that a signal ended: whether a call that takes no time limit would have been restarted by the kernel.
-bool signals_restart();
+// What the program's signal handlers say of a call that they interrupt and that takes no time limit: whether the kernel
+// goes on with it.
+enum class Handlers { restart, end, differ };
+Handlers signal_handlers();
 
 }  // namespace viaduct::sockets

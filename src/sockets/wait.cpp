@@ -2,6 +2,7 @@
 
 #include <linux/futex.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -230,7 +231,7 @@ bool ReceiveWait::sleep_in_poll(bool restartable) {
     const int found = poll_until(fd_, POLLIN | POLLRDHUP, until);
     if (found > 0) return true;
     if (found < 0) {
-      if (errno == EINTR && restartable && signals_restart()) return true;
+      if (errno == EINTR && restartable && signal_handlers() == Handlers::restart) return true;
       return false;
     }
     if (limit_.expired(Clock::steady().now_ns())) return errno = EAGAIN, false;
@@ -262,24 +263,23 @@ int nap_for_room(const Connection& connection) {
 
 namespace {
 
-// As a send that a signal interrupts: whether it goes on is for the handler that ran to say. Of the ways to sleep on a
-// futex with a limit, this one alone leaves that to the kernel. False, and EINTR: it does not go on.
+// As a send that a signal interrupts: whether it goes on is for the handler that ran to say. Where they say different
+// things, there is one way to sleep on a futex with a limit that leaves it to the kernel; which a sandbox may not know
+// of, and kill for. False, and EINTR: it does not go on.
 bool nap_on(const std::atomic<std::uint32_t>& word, std::uint32_t value, std::uint64_t nap_ns, bool restartable) {
-  static std::atomic<bool> is_there{true};
-  if (restartable && is_there.load(std::memory_order_relaxed)) {
+  const Handlers handlers = restartable ? signal_handlers() : Handlers::end;
+  if (handlers == Handlers::differ && ::prctl(PR_GET_SECCOMP) == 0) {
     futex_waitv waiter{};
     waiter.val = value;
     waiter.uaddr = reinterpret_cast<std::uintptr_t>(&word);
     waiter.flags = FUTEX_32;
     const timespec until = to_timespec(Clock::steady().now_ns() + nap_ns);
     if (::syscall(SYS_futex_waitv, &waiter, 1, 0, &until, CLOCK_MONOTONIC) >= 0) return true;
-    if (errno == EINTR) return false;
-    if (errno == EAGAIN || errno == ETIMEDOUT) return true;
-    is_there.store(false, std::memory_order_relaxed);  // an older kernel, or a sandbox
+    if (errno != ENOSYS) return errno != EINTR;
   }
   const timespec time = to_timespec(nap_ns);
   const long slept = ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &time, nullptr, 0);
-  return slept == 0 || errno != EINTR || (restartable && signals_restart());
+  return slept == 0 || errno != EINTR || handlers == Handlers::restart;
 }
 
 }  // namespace
