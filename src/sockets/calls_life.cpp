@@ -86,6 +86,11 @@ bool is_tcp_listener(int fd) {
          (libc().getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 && protocol == IPPROTO_TCP);
 }
 
+void adopt_accepted(int fd, bool nonblocking) {
+  adopt(fd, nonblocking);
+  if (Connection* const connection = find_connection(fd)) connection->caller.store(0, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 extern "C" {
@@ -108,13 +113,13 @@ VIADUCT_EXPORT int listen(int fd, int backlog) {
 
 VIADUCT_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
   const int accepted = with_room([=] { return libc().accept4(fd, address, length, flags); });
-  if (accepted >= 0 && is_tcp_listener(fd)) adopt(accepted, (flags & SOCK_NONBLOCK) != 0);
+  if (accepted >= 0 && is_tcp_listener(fd)) adopt_accepted(accepted, (flags & SOCK_NONBLOCK) != 0);
   return accepted;
 }
 
 VIADUCT_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
   const int accepted = with_room([=] { return libc().accept(fd, address, length); });
-  if (accepted >= 0 && is_tcp_listener(fd)) adopt(accepted, false);
+  if (accepted >= 0 && is_tcp_listener(fd)) adopt_accepted(accepted, false);
   return accepted;
 }
 
@@ -123,7 +128,10 @@ VIADUCT_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
   Connection* const connection = find_connection(fd);
   const bool again = connection != nullptr && connection->attached() && address != nullptr &&
                      length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC;
-  if (connection != nullptr) note_tcp_use();
+  if (connection != nullptr) {
+    note_tcp_use();
+    connection->caller.store(1, std::memory_order_relaxed);
+  }
   if (!again) return libc().connect(fd, address, length);
   const bool nonblocking = is_nonblocking(*connection, fd);
   let_go(fd, fd);

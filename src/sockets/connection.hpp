@@ -38,6 +38,8 @@ struct alignas(kLine) Connection {
   StreamMemory memory;
   std::atomic<bool> nonblocking{false};       // as far as this process knows; `shared`: ask the kernel
   std::atomic<bool> shared{false};            // another process has the socket too, or had it
+  std::atomic<int> caller{-1};                // has this end called connect(): 1, 0; -1: it is not known
+  std::atomic<bool> lent{false};              // a program was started that may have it
   std::atomic<bool> look_at_kernel{false};    // it reported something: the next empty look must ask it
   std::atomic<bool> rang{false};              // for the peer, since the last wait
   std::atomic<bool> reset_told{false};        // the peer died with bytes unread: said once
@@ -103,6 +105,11 @@ struct alignas(kLine) Connection {
     why.store(now, std::memory_order_relaxed);
     if (RegistryRecord* const shown = registry_record(record))
       shown->why.store(static_cast<std::uint32_t>(now), std::memory_order_relaxed);
+  }
+
+  int caller_of_peer() const {
+    const int own = caller.load(std::memory_order_relaxed);
+    return own < 0 ? own : 1 - own;
   }
 
   int out() const { return side; }  // the direction this end sends in

@@ -34,7 +34,15 @@ bool ask(int fd, tcp_info& info) {
 }
 
 // <linux/tcp.h> and <netinet/tcp.h> exclude each other.
-enum State : std::uint8_t { kFinWait1 = 4, kTimeWait = 6, kClosed = 7, kCloseWait = 8, kLastAck = 9, kClosing = 11 };
+enum State : std::uint8_t {
+  kFinWait1 = 4,
+  kFinWait2 = 5,
+  kTimeWait = 6,
+  kClosed = 7,
+  kCloseWait = 8,
+  kLastAck = 9,
+  kClosing = 11
+};
 
 // The peer's FIN has come. It counts as a byte received.
 bool has_end(const tcp_info& info) {
@@ -59,14 +67,49 @@ int tcp_unread(int fd) {
   return kernel::libc().ioctl(fd, SIOCINQ, &bytes) == 0 ? bytes : -1;
 }
 
-bool tcp_written(int fd, std::uint64_t& bytes) {
-  tcp_info info;
-  if (!ask(fd, info)) return false;
-  // Our own FIN, while it waits behind data, counts as a byte that was not sent yet.
-  const bool ending = info.tcpi_state == kFinWait1 || info.tcpi_state == kLastAck || info.tcpi_state == kClosing;
-  const std::uint64_t waiting = info.tcpi_notsent_bytes - (ending && info.tcpi_notsent_bytes != 0 ? 1 : 0);
-  bytes = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + waiting;
-  return true;
+namespace {
+
+struct Counts {
+  std::uint64_t sent;          // and what waits to be
+  std::uint64_t acknowledged;  // and what waits to be
+};
+
+// Acknowledgements may come in at any time: asked until none did meanwhile.
+bool count(int fd, Counts& counts) {
+  constexpr int kMostTries = 1000;
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    tcp_info info, again;
+    int waiting = 0;
+    if (!ask(fd, info) || kernel::libc().ioctl(fd, SIOCOUTQ, &waiting) != 0 || !ask_once(fd, again)) return false;
+    if (info.tcpi_bytes_acked != again.tcpi_bytes_acked || info.tcpi_bytes_sent != again.tcpi_bytes_sent ||
+        info.tcpi_notsent_bytes != again.tcpi_notsent_bytes || info.tcpi_state != again.tcpi_state)
+      continue;
+    // Our own FIN counts as a byte, in the one as long as it was not sent, in the other from then on.
+    const bool ending = info.tcpi_state == kFinWait1 || info.tcpi_state == kLastAck || info.tcpi_state == kClosing;
+    const bool ended = ending || info.tcpi_state == kFinWait2 || info.tcpi_state == kTimeWait;
+    const std::uint64_t not_sent = info.tcpi_notsent_bytes - (ending && info.tcpi_notsent_bytes != 0 ? 1 : 0);
+    counts.sent = info.tcpi_bytes_sent - info.tcpi_bytes_retrans + not_sent;
+    counts.acknowledged = info.tcpi_bytes_acked + static_cast<std::uint32_t>(waiting) - (ended ? 1 : 0);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool tcp_written(int fd, std::uint64_t& bytes, int caller) {
+  Counts counts;
+  if (!count(fd, counts)) return false;
+  bytes = caller == kUnknownCaller ? counts.sent : counts.acknowledged - static_cast<std::uint64_t>(caller);
+  return caller != kUnknownCaller || counts.acknowledged - counts.sent <= 1;
+}
+
+bool tcp_counts_agree(int fd, int& caller) {
+  Counts counts;
+  if (!count(fd, counts) || counts.acknowledged - counts.sent > 1) return false;
+  const int found = static_cast<int>(counts.acknowledged - counts.sent);
+  if (caller == kUnknownCaller) caller = found;
+  return caller == found;
 }
 
 // The two numbers are asked for one after the other: something may arrive in between.

@@ -6,7 +6,14 @@
 
 namespace viaduct::sockets {
 
-bool tcp_written(int fd, std::uint64_t& bytes);  // handed to the kernel for sending
+// Handed to the kernel for sending. It counts what it has sent, which is too much where a segment was refused on its
+// way out (a full queue, a firewall); and what was acknowledged, where the SYN of the end that called is counted too.
+// `caller`: whether that is this end, 0 or 1; kUnknownCaller: what was sent is believed, if the two do not differ by
+// more.
+constexpr int kUnknownCaller = -1;
+bool tcp_written(int fd, std::uint64_t& bytes, int caller = kUnknownCaller);
+// Whether the two agree so far, and who is the caller then; one that is known already must be it.
+bool tcp_counts_agree(int fd, int& caller);
 // Taken from the kernel; the caller is the only reader. False too for a connection that is closed both ways: whether an
 // end of stream was counted with the bytes cannot be told then.
 bool tcp_read(int fd, std::uint64_t& bytes);

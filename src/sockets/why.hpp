@@ -22,7 +22,7 @@ enum class Why : std::uint32_t {
   shared_epoll,   // it is in an epoll set that several processes use
   forbidden,      // a sandbox refused what is needed
   switched_off,
-  kernel_too_old,  // TCP_INFO does not tell byte counts
+  no_counts,       // TCP_INFO does not tell byte counts, or they do not agree
   kernel_feature,  // SIGIO, MSG_ZEROCOPY, time stamps, kTLS: the kernel must carry the bytes
   stalled,         // the ring was full and nobody read: TCP holds more
 };
@@ -61,8 +61,8 @@ constexpr const char* words(Why why) {
       return "a sandbox forbids what is needed";
     case Why::switched_off:
       return "switched off (VIADUCT_SOCKETS)";
-    case Why::kernel_too_old:
-      return "the kernel does not count TCP bytes";
+    case Why::no_counts:
+      return "the kernel's byte counts cannot be relied on (it is old, or drops segments on their way out)";
     case Why::kernel_feature:
       return "it uses what only the kernel can do (SIGIO, zero copy, time stamps, TLS)";
     case Why::stalled:
