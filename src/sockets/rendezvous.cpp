@@ -10,9 +10,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 
+#include "sockets/address.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/internal_fd.hpp"
@@ -46,41 +48,9 @@ struct ErrnoKeeper {
 
 // ---- names
 
-struct Address {
-  std::array<std::uint8_t, 18> bytes{};  // IPv6 address (IPv4 mapped), port
-  bool ok = false;
-  bool loopback = false;
-};
-
-Address normal(const sockaddr_storage& storage) {
-  Address address;
-  if (storage.ss_family == AF_INET) {
-    const auto& in = reinterpret_cast<const sockaddr_in&>(storage);
-    address.bytes[10] = address.bytes[11] = 0xff;
-    std::memcpy(&address.bytes[12], &in.sin_addr, 4);
-    std::memcpy(&address.bytes[16], &in.sin_port, 2);
-    address.ok = true;
-  } else if (storage.ss_family == AF_INET6) {
-    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(storage);
-    std::memcpy(&address.bytes[0], &in6.sin6_addr, 16);
-    std::memcpy(&address.bytes[16], &in6.sin6_port, 2);
-    address.ok = true;
-  }
-  static constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  const bool mapped = std::memcmp(address.bytes.data(), kMapped, 12) == 0;
-  address.loopback = mapped ? address.bytes[12] == 127
-                            : std::memcmp(address.bytes.data(), &in6addr_loopback, sizeof in6addr_loopback) == 0;
-  return address;
-}
-
 bool addresses(int fd, Address& own, Address& peer) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return false;
-  own = normal(storage);
-  size = sizeof storage;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return false;
-  peer = normal(storage);
+  own = own_address(fd);
+  peer = peer_address(fd);
   return own.ok && peer.ok;
 }
 
@@ -109,11 +79,21 @@ struct Name {
   socklen_t size = 0;
 };
 
-Name meeting_place(const Address& listener, const Address& caller) {
+// Which network the socket belongs to, where a process has some of several. 0: the kernel does not tell.
+std::uint64_t network_of(int socket) {
+#ifndef SO_NETNS_COOKIE
+  constexpr int SO_NETNS_COOKIE = 71;
+#endif
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  return kernel::libc().getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
+Name meeting_place(std::uint64_t network, const Address& listener, const Address& caller) {
   Name name;
   name.address.sun_family = AF_UNIX;
   char* const text = name.address.sun_path + 1;  // abstract: gone with its socket
-  int at = std::snprintf(text, sizeof name.address.sun_path - 1, "viaduct-stream-1/");
+  int at = std::snprintf(text, sizeof name.address.sun_path - 1, "viaduct-stream-1/%" PRIx64 "/", network);
   for (const Address* address : {&listener, &caller})
     for (const std::uint8_t byte : address->bytes)
       at += std::snprintf(text + at, sizeof name.address.sun_path - 1 - static_cast<std::size_t>(at), "%02x", byte);
@@ -233,6 +213,15 @@ void deliver_doorbells_at_once(Connection& connection, int socket) {
   replace(SOL_SOCKET, SO_RCVLOWAT, 1, connection.low_water);  // a listener's is its connections' too
 }
 
+// Calls of ours that a sandbox may refuse though it lets the program's own through: tried before anything depends on
+// them.
+bool sandbox_forbids(int fd) {
+  const auto refused = [](long result) { return result < 0 && (errno == EPERM || errno == ENOSYS || errno == EACCES); };
+  const timespec at_once{};
+  return refused(kernel::libc().ppoll(nullptr, 0, &at_once, nullptr)) ||
+         refused(kernel::libc().epoll_pwait(-1, nullptr, 0, 0, nullptr)) || tcp_unread(fd) < 0;
+}
+
 // Options that connections have from their listener, or from before somebody was looking (calls_options.cpp).
 bool needs_kernel(int socket) {
   const auto is_set = [socket](int option, int least) {
@@ -254,13 +243,15 @@ void attempt(Connection& connection, int fd) {
   if (!same_host(own, peer)) return give_up(connection, Why::remote);
   const int order = std::memcmp(own.bytes.data(), peer.bytes.data(), own.bytes.size());
   if (order == 0) return give_up(connection, Why::not_connected);  // connected to itself
-  std::uint64_t counted;
-  if (!tcp_written(fd, counted)) return give_up(connection, Why::kernel_too_old);
+  int caller = connection.caller.load(std::memory_order_relaxed);
+  if (!tcp_counts_agree(fd, caller)) return give_up(connection, Why::no_counts);
+  connection.caller.store(caller, std::memory_order_relaxed);
   if (needs_kernel(fd)) return give_up(connection, Why::kernel_feature);
+  if (sandbox_forbids(fd)) return give_up(connection, Why::forbidden);
   if (order < 0)
-    open_offer(connection, meeting_place(own, peer));
+    open_offer(connection, meeting_place(network_of(fd), own, peer));
   else
-    call(connection, fd, meeting_place(peer, own));
+    call(connection, fd, meeting_place(network_of(fd), peer, own));
 }
 
 }  // namespace
@@ -314,6 +305,8 @@ void attach(Connection& connection, int socket, Segment segment, int side) {
   connection.memory = {parts.payload.data(), kept};  // without a descriptor it works, but cannot be passed on
   connection.side = side;
   connection.inode = ::fstat(socket, &info) == 0 ? info.st_ino : 0;
+  if (int caller = connection.caller.load(); caller == kUnknownCaller && tcp_counts_agree(socket, caller))
+    connection.caller.store(caller);
   deliver_doorbells_at_once(connection, socket);
   connection.own().pid.store(::getpid());
   join_family(connection.own().holders, ::getpid());
