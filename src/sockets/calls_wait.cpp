@@ -187,7 +187,13 @@ VIADUCT_EXPORT int epoll_create1(int flags) noexcept {
 
 VIADUCT_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
   EpollSet* const set = find_set(epoll);
-  if (set == nullptr) return libc().epoll_ctl(epoll, operation, fd, event);
+  if (set == nullptr) {
+    // Inherited, passed on, or there was no memory for it: the kernel alone waits for its members.
+    if (Connection* const connection = find_connection(fd);
+        connection != nullptr && operation != EPOLL_CTL_DEL && connection->life.load() != Life::plain)
+      make_plain(*connection, fd, Why::shared_epoll);
+    return libc().epoll_ctl(epoll, operation, fd, event);
+  }
   return set_control(*set, epoll, operation, fd, event);
 }
 

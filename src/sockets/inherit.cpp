@@ -83,6 +83,13 @@ void each_staying(bool everything, Use&& use) {
   }
 }
 
+// Other threads may close it meanwhile, and get another connection in its place.
+template <class Use>
+void if_still_open(int fd, Connection& connection, Use&& use) {
+  const BriefLock::Hold hold(connection.upgrade_lock);
+  if (connection.attached() && (in_borrowed_memory() || find_connection(fd) == &connection)) use();
+}
+
 // Threads that start programs at the same time: the memory stays open for as long as one of them does.
 constinit BriefLock departures_lock;
 constinit int departures = 0;
@@ -149,6 +156,7 @@ Departure::Departure(const char* path, char* const* environment, bool everything
   each_staying(everything, [&](int, Connection& connection) {
     ++staying;
     connection.shared.store(true);
+    connection.lent.store(true);
   });
   if (staying == 0 || ::access(path, X_OK) != 0) {
     errno = kept;
@@ -163,7 +171,9 @@ Departure::Departure(const char* path, char* const* environment, bool everything
     memory_ = memory != MAP_FAILED ? memory : nullptr;
   }
   if (memory_ == nullptr) {
-    each_staying(everything, [](int fd, Connection& connection) { make_plain(connection, fd, Why::handed_back); });
+    each_staying(everything, [](int fd, Connection& connection) {
+      if_still_open(fd, connection, [&] { make_plain(connection, fd, Why::handed_back); });
+    });
     errno = kept;
     return;
   }
@@ -175,13 +185,15 @@ Departure::Departure(const char* path, char* const* environment, bool everything
   begin_departure();
   int at = std::sprintf(text, "%s=", kInheritVariable);
   each_staying(everything, [&](int fd, Connection& connection) {
-    // Closed by a vfork child, which cannot tell ours from its parent's; or a number that nobody looks at afterwards.
-    const bool there = connection.memory.fd >= 0 && kernel::libc().fcntl(connection.memory.fd, F_GETFD) >= 0;
-    const bool fits = static_cast<std::size_t>(at) + kEntryText <= size_ - list;
-    if (!there || !fits || fd >= kLookAtInherited) return make_plain(connection, fd, Why::no_descriptors);
-    if (in_borrowed_memory()) join_family(connection.own().holders, ::getpid());  // its parent may close meanwhile
-    at += std::sprintf(text + at, "%lu:%d:%d:%d:%d:%d,", connection.inode, connection.memory.fd, connection.side,
-                       connection.nodelay.load(), connection.cork.load(), connection.low_water.load());
+    if_still_open(fd, connection, [&] {
+      // Closed by a vfork child, which cannot tell ours from its parent's; or a number that nobody looks at afterwards.
+      const bool there = connection.memory.fd >= 0 && kernel::libc().fcntl(connection.memory.fd, F_GETFD) >= 0;
+      const bool fits = static_cast<std::size_t>(at) + kEntryText <= size_ - list;
+      if (!there || !fits || fd >= kLookAtInherited) return make_plain(connection, fd, Why::no_descriptors);
+      if (in_borrowed_memory()) join_family(connection.own().holders, ::getpid());  // its parent may close meanwhile
+      at += std::sprintf(text + at, "%lu:%d:%d:%d:%d:%d,", connection.inode, connection.memory.fd, connection.side,
+                         connection.nodelay.load(), connection.cork.load(), connection.low_water.load());
+    });
   });
   passed_ = true;
   environment_ = copy;

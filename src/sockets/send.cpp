@@ -344,6 +344,7 @@ bool is_nonblocking(Connection& connection, int fd) {
     return connection.nonblocking.load(std::memory_order_relaxed);
   // Alone again, as servers are in the child that serves a connection: until this one thread forks it stays so.
   const bool alone = __libc_single_threaded != 0 && !in_borrowed_memory() && connection.attached() &&
+                     sends_on_ring(connection) && !connection.lent.load(std::memory_order_relaxed) &&
                      names_nobody_else(connection.own().holders, own_pid());
   const int flags = kernel::libc().fcntl(fd, F_GETFL);
   const bool nonblocking = flags >= 0 && (flags & O_NONBLOCK) != 0;

@@ -63,7 +63,10 @@ ssize_t by_buffer(Connection& connection, int fd, int file, off_t at, std::size_
 
 ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset, std::size_t count) {
   off_t at = offset != nullptr ? *offset : ::lseek(file, 0, SEEK_CUR);
-  if (at < 0) return -1;
+  if (at < 0) {
+    if (errno == ESPIPE) errno = EINVAL;  // as the kernel has it
+    return -1;
+  }
   count = std::min(count, kMostAtOnce);
   std::size_t total = 0;
   const int kept = errno;

@@ -35,6 +35,8 @@ void start(Connection& connection, bool nonblocking) {
   connection.set_why(settings().enabled ? Why::young : Why::switched_off);
   connection.nonblocking.store(nonblocking);
   connection.shared.store(false);
+  connection.lent.store(false);
+  connection.caller.store(-1);
   connection.look_at_kernel.store(false);
   connection.blocked.store(false);
   connection.reads_no_more.store(false);
@@ -97,8 +99,9 @@ bool close_memory_descriptor(Connection& connection) {
   return true;
 }
 
-void end(Connection& connection, int fd) {
-  const int kept = errno;
+// Against a thread that starts a program, and goes through all connections (Departure).
+void end_under_lock(Connection& connection, int fd) {
+  const BriefLock::Hold hold(connection.upgrade_lock);
   const bool attached = connection.attached();
   learn_from_end(connection);
   withdraw(connection);
@@ -111,6 +114,11 @@ void end(Connection& connection, int fd) {
     close_memory_descriptor(connection);
     retire_memory(connection.memory.base - kSegmentPayloadOffset, kSegmentPayloadOffset + kStreamBytes);
   }
+}
+
+void end(Connection& connection, int fd) {
+  const int kept = errno;
+  end_under_lock(connection, fd);
   slab.let_go(&connection);
   errno = kept;
 }
@@ -199,22 +207,34 @@ void make_plain(Connection& connection, int fd, Why why) {
   connection.set_life(Life::plain);
 }
 
+namespace {
+
+// Without its memory a program that goes on with it would not get what is unread; a peer that has ended does not send
+// it again.
+bool may_be_passed_on_unread(const Connection& connection) {
+  return connection.peer().finished.load() != 0 || Receiver(connection.memory, connection.in()).has_data();
+}
+
+}  // namespace
+
 bool give_descriptors_back(bool offers) {
   constexpr int kNeeded = 1;  // the registry's
   if (internal_count() <= kNeeded || in_borrowed_memory() || programs_are_starting()) return false;
+  constexpr int kAtOnce = 8;  // for a single call; without it programs that are started cannot go on with a connection
   const int kept = errno;
-  bool any = false;
+  int given = 0;
   connections.each([&](int, Connection* connection) {
-    if (connection->attached() && close_memory_descriptor(*connection)) {
+    if (offers && given >= kAtOnce) return;
+    if (connection->attached() && !may_be_passed_on_unread(*connection) && close_memory_descriptor(*connection)) {
       registry_attached(*connection);
-      any = true;
+      ++given;
     }
     if (!offers || connection->life.load() != Life::offering || !connection->upgrade_lock.try_acquire()) return;
-    any |= withdraw_for_now(*connection);
+    given += withdraw_for_now(*connection) ? 1 : 0;
     connection->upgrade_lock.release();
   });
   errno = kept;
-  return any;
+  return given != 0;
 }
 
 void give_up_internal(int fd) {

@@ -299,7 +299,7 @@ bool SendWait::for_room(bool has_some) {
   const End& peer = connection_.peer();
   const auto closed = [&] {
     return peer.closed.load(std::memory_order_relaxed) != 0 ||
-           connection_.sends_no_more.load(std::memory_order_relaxed);  // by another thread
+           connection_.own().finished.load(std::memory_order_relaxed) != 0;  // by another thread, or process
   };
   const auto ready = [&] { return ring.has_room_now() || closed(); };
   // Not for the first slot that comes free: both sides would work on one line from then on.
