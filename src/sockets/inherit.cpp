@@ -116,9 +116,11 @@ void end_departure() {
 
 }  // namespace
 
-bool programs_are_starting() {
+bool while_no_program_starts(const std::function<void()>& use) {
   const BriefLock::Hold hold(departures_lock);
-  return departures != 0;
+  if (departures != 0) return false;
+  use();
+  return true;
 }
 
 void departures_after_fork() {

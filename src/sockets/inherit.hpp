@@ -3,6 +3,7 @@
 #pragma once
 
 #include <spawn.h>
+#include <functional>
 
 #include <cerrno>
 
@@ -54,7 +55,7 @@ void adopt_inherited();
 // Whether a program file, as execve takes it, will load this library when the environment names it.
 bool loads_libraries(const char* path, int depth = 0);
 
-// Some thread has told a program of the memory of its connections by number, and is about to start it.
-bool programs_are_starting();
+// Runs it while no thread starts a program that is told of the memory of its connections by number. False: one does.
+bool while_no_program_starts(const std::function<void()>& use);
 
 }  // namespace viaduct::sockets

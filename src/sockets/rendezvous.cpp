@@ -29,7 +29,7 @@ namespace viaduct::sockets {
 namespace {
 
 constexpr std::uint32_t kProvedLongLived = 5;  // operations; request, answer and end of a short connection are fewer
-constexpr std::uint32_t kLongestProof = 40;    // where connections ended too soon after that
+constexpr std::uint32_t kLongestProof = 320;   // where connections ended too soon after that
 // What makes up for the memory.
 constexpr std::uint64_t kMessagesWorthIt = 64, kBytesWorthIt = 1 << 20;
 constexpr std::size_t kBytesPerOperation = std::size_t{64} << 10;

@@ -219,11 +219,11 @@ bool may_be_passed_on_unread(const Connection& connection) {
 
 bool give_descriptors_back(bool offers) {
   constexpr int kNeeded = 1;  // the registry's
-  if (internal_count() <= kNeeded || in_borrowed_memory() || programs_are_starting()) return false;
   constexpr int kAtOnce = 8;  // for a single call; without it programs that are started cannot go on with a connection
+  if (internal_count() <= kNeeded || in_borrowed_memory()) return false;
   const int kept = errno;
   int given = 0;
-  connections.each([&](int, Connection* connection) {
+  const auto give = [&](int, Connection* connection) {
     if (offers && given >= kAtOnce) return;
     if (connection->attached() && !may_be_passed_on_unread(*connection) && close_memory_descriptor(*connection)) {
       registry_attached(*connection);
@@ -232,7 +232,8 @@ bool give_descriptors_back(bool offers) {
     if (!offers || connection->life.load() != Life::offering || !connection->upgrade_lock.try_acquire()) return;
     given += withdraw_for_now(*connection) ? 1 : 0;
     connection->upgrade_lock.release();
-  });
+  };
+  (void)while_no_program_starts([&] { connections.each(give); });
   errno = kept;
   return given != 0;
 }
