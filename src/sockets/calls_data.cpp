@@ -182,11 +182,16 @@ bool refused_control(int fd, const msghdr& given) {
   return libc().sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EPIPE && errno != EAGAIN;
 }
 
-// It tells of the bytes when it is done with them, so it has to carry them. Programs ask for the option just to see
-// whether it is there; the flag without it is nothing.
-void leave_to_kernel_without_copies(Connection& connection, int fd, int flags) {
-  if ((flags & MSG_ZEROCOPY) == 0 || connection.life.load() == Life::plain) [[likely]]
+// Before a send: what only the kernel can do. Urgent data is in the way of counting what came before the ring. And who
+// sends without copies is told when the kernel is done with the bytes, so it has to carry them; but programs ask for
+// the option just to see whether it is there, and the flag without it is nothing.
+void leave_to_kernel_for(int flags, Connection& connection, int fd) {
+  if ((flags & kNotForTheRing) == 0 || connection.life.load() == Life::plain) [[likely]]
     return;
+  if ((flags & MSG_OOB) != 0) {
+    if (!connection.attached()) make_plain(connection, fd, Why::handed_back);
+    return;
+  }
   int wanted = 0;
   socklen_t size = sizeof wanted;
   if (libc().getsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &wanted, &size) == 0 && wanted != 0)
@@ -238,7 +243,7 @@ bool is_stream_of_ours(int fd, off_t offset, int flags) {
 [[gnu::noinline]] ssize_t send_otherwise(int fd, const void* buffer, size_t size, int flags) {
   Connection* const connection = find_connection(fd);
   if (connection == nullptr) return libc().send(fd, buffer, size, flags);
-  leave_to_kernel_without_copies(*connection, fd, flags);
+  leave_to_kernel_for(flags, *connection, fd);
   if (connection->attached()) [[likely]]
     return send_one(*connection, fd, buffer, size, flags);
   const auto* const bytes = static_cast<const char*>(buffer);
@@ -272,7 +277,7 @@ bool is_stream_of_ours(int fd, off_t offset, int flags) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().sendto(fd, buffer, size, flags, to, length); };
   if (connection == nullptr) return call();
-  leave_to_kernel_without_copies(*connection, fd, flags);
+  leave_to_kernel_for(flags, *connection, fd);
   return sending(*connection, fd, call, [&] { return send_one(*connection, fd, buffer, size, flags); });
 }
 
@@ -403,7 +408,7 @@ VIADUCT_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
     return call();
   }
   if (bad_pieces(message->msg_iov, message->msg_iovlen)) return call();
-  leave_to_kernel_without_copies(*connection, fd, flags);
+  leave_to_kernel_for(flags, *connection, fd);
   return sending(*connection, fd, call, [&] {
     if (refused_control(fd, *message)) return ssize_t{-1};
     return stream_send(*connection, fd, message->msg_iov, message->msg_iovlen, flags);
@@ -417,7 +422,7 @@ VIADUCT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags
     for (unsigned i = 0; i < count; ++i) release_passed(&messages[i].msg_hdr);
     return call();
   }
-  leave_to_kernel_without_copies(*connection, fd, flags);
+  leave_to_kernel_for(flags, *connection, fd);
   if (!connection->attached())
     return static_cast<int>(sending(*connection, fd, call, [&] { return sendmmsg(fd, messages, count, flags); }));
   unsigned done = 0;

@@ -197,6 +197,7 @@ Departure::Departure(const char* path, char* const* environment, bool everything
                          connection.nodelay.load(), connection.cork.load(), connection.low_water.load());
     });
   });
+  keep_open(true);  // those that came meanwhile
   passed_ = true;
   environment_ = copy;
   errno = kept;

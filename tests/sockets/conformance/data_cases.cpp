@@ -153,6 +153,20 @@ CASE(data, refused, "pieces and control messages that no kernel takes") {
   call("recv", ::recv(link.fd, bytes, sizeof bytes, 0), bytes);
 }
 
+CASE(data, urgent_while_young, "MSG_OOB on a connection that is young, unread while it is used on: all in order") {
+  Link link = run.open();
+  char in[1];
+  for (int i = 0; i < 12; ++i) {
+    char out[10];
+    std::memset(out, 'a' + i, sizeof out);
+    ::send(link.fd, out, sizeof out, 0);
+    if (i == 2) call("urgent", ::send(link.fd, "!", 1, MSG_OOB));
+    run.agent.tell(Order::send, link.number, 1);  // at this the other end may find the ring, or look for it
+    ::recv(link.fd, in, 1, 0);
+  }
+  for (int i = 0; i < 3; ++i) run.peer_says("peer receives", Order::receive_once, link, 60, 0);
+}
+
 CASE(data, more_while_young, "MSG_MORE on a connection that is young: nothing is held back for long") {
   Link link = run.open();
   const int one = 1;
