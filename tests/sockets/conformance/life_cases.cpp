@@ -280,6 +280,19 @@ CASE(life, reuseport, "two SO_REUSEPORT listeners in two children") {
   for (const int child : children) ::kill(child, SIGKILL), note_exit("child", child);
 }
 
+CASE(life, close_on_first_bytes, "close with unread bytes, the first that the peer has ever sent: a reset") {
+  Link link = run.open();
+  for (int i = 0; i < 40; ++i) {
+    link.send(10);
+    run.peer_receives(link, 10);
+  }
+  run.agent.tell(Order::send, link.number, 100);
+  ::close(link.fd);
+  ::usleep(20'000);
+  run.peer_says("peer sends", Order::send_once, link, 10, MSG_NOSIGNAL);
+  run.peer_says("peer sends again", Order::send_once, link, 10, MSG_NOSIGNAL);
+}
+
 CASE(life, addresses_again,
      "a connection was reset, one with the same addresses is there, the old descriptor still held") {
   for (int rounds = 2; rounds < 7; ++rounds) {
