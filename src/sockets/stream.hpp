@@ -380,8 +380,6 @@ class StreamLock {
     if (!is_refused()) [[likely]]
       let_go();
   }
-  // Nothing was published or given back: no fence is needed.
-  void nothing_changed() { quiet_ = true; }
   StreamLock(const StreamLock&) = delete;
   StreamLock& operator=(const StreamLock&) = delete;
 
@@ -396,12 +394,12 @@ class StreamLock {
   bool interrupted_code_holds_it() const;
   [[gnu::always_inline]] void let_go() {
     const bool mine = word_.load(std::memory_order_relaxed) == thread_mark();  // or taken over meanwhile
-    if (mine && !quiet_ && !alone_) {
+    if (mine && !alone_) {
       word_.exchange(0, std::memory_order_seq_cst);
       return;
     }
     if (mine) word_.store(0, std::memory_order_release);
-    if (!quiet_) std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   [[gnu::cold, gnu::noinline]] void contend();
   HeldLock held_;
@@ -409,7 +407,6 @@ class StreamLock {
   enum class Taken : std::uint8_t { as_usual, from_the_gone, not_at_all };
   Taken taken_ = Taken::as_usual;
   bool alone_;
-  bool quiet_ = false;
 };
 
 // The usual case of a StreamLock, where every instruction counts: beside a HeldLock, so that it is registers only. Who
@@ -433,6 +430,7 @@ class QuickLock {
   QuickLock& operator=(const QuickLock&) = delete;
 
   bool is_taken() const { return taken_; }
+  // Nothing was published or given back: no fence is needed.
   void nothing_changed() { quiet_ = true; }
 
  private:
