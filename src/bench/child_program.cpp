@@ -132,7 +132,7 @@ Result<std::string> ChildProgram::finish(milliseconds limit) {
   input_.reset();
   while (read_more(limit)) {
   }
-  if (runs()) ::usleep(10'000);  // between closing its output and being gone
+  for (int look = 0; look < 200 && runs(); ++look) ::usleep(10'000);  // between closing its output and being gone
   if (runs()) return Error(ETIMEDOUT, fmt::format("{} hangs", name_));
   int status = 0;
   ::waitpid(pid_, &status, 0);
