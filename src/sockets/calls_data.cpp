@@ -198,15 +198,18 @@ void leave_to_kernel_for(int flags, Connection& connection, int fd) {
     make_plain(connection, fd, Why::kernel_feature);
 }
 
-// Of preadv2() and pwritev2(): at no place of its own. What other flags mean for a socket is the kernel's to say.
-bool is_stream_of_ours(int fd, off_t offset, int flags) {
+// Of preadv2() and pwritev2() at no place of their own: the connection to go on with. What flags mean that are not
+// known here is the kernel's to say, which then has the connection again.
+Connection* connection_for_flags(int fd, off_t offset, int flags) {
   constexpr int kNoAppend = 0x20;
   constexpr int kHarmless = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | kNoAppend;
   Connection* const connection = offset == -1 ? find_connection(fd) : nullptr;
-  if (connection == nullptr) return false;
-  if ((flags & ~kHarmless) == 0) return true;
+  if (connection == nullptr || (flags & ~kHarmless) == 0) return connection;
   make_plain(*connection, fd, Why::kernel_feature);
-  return false;
+  return nullptr;
+}
+int message_flags(int flags) {
+  return (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0;
 }
 
 [[gnu::noinline]] ssize_t recv_otherwise(int fd, void* buffer, size_t size, int flags) {
@@ -315,11 +318,10 @@ VIADUCT_EXPORT ssize_t readv(int fd, const iovec* pieces, int count) {
 // At no place of its own: readv() with flags.
 VIADUCT_EXPORT ssize_t preadv2(int fd, const iovec* pieces, int count, off_t offset, int flags) {
   const auto call = [&] { return libc().preadv2(fd, pieces, count, offset, flags); };
-  if (!is_stream_of_ours(fd, offset, flags) || bad_pieces(pieces, count)) return call();
-  Connection& connection = *find_connection(fd);
-  return receiving(connection, fd, call, [&] {
-    return stream_receive(connection, fd, pieces, static_cast<std::size_t>(count),
-                          (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0);
+  Connection* const connection = connection_for_flags(fd, offset, flags);
+  if (connection == nullptr || bad_pieces(pieces, count)) return call();
+  return receiving(*connection, fd, call, [&] {
+    return stream_receive(*connection, fd, pieces, static_cast<std::size_t>(count), message_flags(flags));
   });
 }
 VIADUCT_EXPORT ssize_t preadv64v2(int fd, const iovec* pieces, int count, off64_t offset, int flags) {
@@ -388,12 +390,11 @@ VIADUCT_EXPORT ssize_t writev(int fd, const iovec* pieces, int count) {
 
 VIADUCT_EXPORT ssize_t pwritev2(int fd, const iovec* pieces, int count, off_t offset, int flags) {
   const auto call = [&] { return libc().pwritev2(fd, pieces, count, offset, flags); };
-  if (!is_stream_of_ours(fd, offset, flags) || bad_pieces(pieces, count)) return call();
+  Connection* const connection = connection_for_flags(fd, offset, flags);
+  if (connection == nullptr || bad_pieces(pieces, count)) return call();
   if (Pieces(pieces, static_cast<std::size_t>(count)).done()) return call();
-  Connection& connection = *find_connection(fd);
-  return sending(connection, fd, call, [&] {
-    return stream_send(connection, fd, pieces, static_cast<std::size_t>(count),
-                       (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0);
+  return sending(*connection, fd, call, [&] {
+    return stream_send(*connection, fd, pieces, static_cast<std::size_t>(count), message_flags(flags));
   });
 }
 VIADUCT_EXPORT ssize_t pwritev64v2(int fd, const iovec* pieces, int count, off64_t offset, int flags) {

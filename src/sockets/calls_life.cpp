@@ -88,7 +88,8 @@ bool is_tcp_listener(int fd) {
 
 void adopt_accepted(int fd, bool nonblocking) {
   adopt(fd, nonblocking);
-  if (Connection* const connection = find_connection(fd)) connection->caller.store(0, std::memory_order_relaxed);
+  if (Connection* const connection = find_connection(fd))
+    connection->opened.store(Opened::by_peer, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -130,7 +131,7 @@ VIADUCT_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
                      length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC;
   if (connection != nullptr) {
     note_tcp_use();
-    connection->caller.store(1, std::memory_order_relaxed);
+    connection->opened.store(Opened::by_us, std::memory_order_relaxed);
   }
   if (!again) return libc().connect(fd, address, length);
   const bool nonblocking = is_nonblocking(*connection, fd);

@@ -22,6 +22,7 @@
 #include "sockets/registry.hpp"
 #include "sockets/settings.hpp"
 #include "sockets/stream.hpp"
+#include "sockets/tcp_position.hpp"
 #include "sockets/tiny_stream.hpp"
 #include "sockets/why.hpp"
 
@@ -36,9 +37,9 @@ struct alignas(kLine) Connection {
   std::uint32_t record = 0;  // its place in the registry, kept for its next socket; 0: none
   int side = 0;              // attached: of the memory
   StreamMemory memory;
-  std::atomic<bool> nonblocking{false};       // as far as this process knows; `shared`: ask the kernel
-  std::atomic<bool> shared{false};            // another process has the socket too, or had it
-  std::atomic<int> caller{-1};                // has this end called connect(): 1, 0; -1: it is not known
+  std::atomic<bool> nonblocking{false};  // as far as this process knows; `shared`: ask the kernel
+  std::atomic<bool> shared{false};       // another process has the socket too, or had it
+  std::atomic<Opened> opened{Opened::unknown};
   std::atomic<bool> lent{false};              // a program was started that may have it
   std::atomic<bool> look_at_kernel{false};    // it reported something: the next empty look must ask it
   std::atomic<bool> rang{false};              // for the peer, since the last wait
@@ -107,9 +108,10 @@ struct alignas(kLine) Connection {
       shown->why.store(static_cast<std::uint32_t>(now), std::memory_order_relaxed);
   }
 
-  int caller_of_peer() const {
-    const int own = caller.load(std::memory_order_relaxed);
-    return own < 0 ? own : 1 - own;
+  Opened opened_as_peer_sees_it() const {
+    const Opened here = opened.load(std::memory_order_relaxed);
+    if (here == Opened::unknown) return here;
+    return here == Opened::by_us ? Opened::by_peer : Opened::by_us;
   }
 
   int out() const { return side; }  // the direction this end sends in

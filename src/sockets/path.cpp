@@ -26,10 +26,10 @@ namespace {
 constexpr char kDoorbell = '!';
 
 // Under the sending lock of the direction; `fd`: the end that sends in it.
-void leave_ring(Direction& direction, int fd, int caller) {
+void leave_ring(Direction& direction, int fd, Opened opened) {
   Path& path = direction.path;
   std::uint64_t written = 0;
-  (void)tcp_written(fd, written, caller);
+  (void)tcp_written(fd, written, opened);
   if (path.mode.load() == kTcp) path.ring_from.store(written);
   path.tcp_from.store(written);
   path.mode.store(kBack, std::memory_order_release);  // R3
@@ -109,7 +109,7 @@ bool switch_to_ring(Connection& connection, int fd) {
     return false;
   Path& path = connection.outgoing().path;
   std::uint64_t written;
-  if (!tcp_written(fd, written, connection.caller.load(std::memory_order_relaxed))) return false;
+  if (!tcp_written(fd, written, connection.opened.load(std::memory_order_relaxed))) return false;
   const int one = 1;  // what MSG_MORE holds back goes out: the rest of it comes by the ring
   kernel::libc().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   path.ring_from.store(written);
@@ -125,15 +125,15 @@ void hand_back_sending(Connection& connection, int fd, Why why) {
   if ((connection.peer().request.load() & kTakeBack) != 0) return serve_take_back(connection, fd);
   // A peer that sleeps until it may send on cannot be woken afterwards.
   if (mode == kRing && (connection.incoming().room.armed.exchange(0) & kInPoll) != 0) ring_once(connection, fd);
-  leave_ring(connection.outgoing(), fd, connection.caller.load(std::memory_order_relaxed));
+  leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
   connection.set_why(why);
   restore_options(connection, fd);
 }
 
-void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, int caller) {
+void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Opened opened) {
   Direction& ring = memory.direction(direction);
   const bool used = ring.path.mode.load() == kRing;
-  leave_ring(ring, fd, caller);
+  leave_ring(ring, fd, opened);
   Receiver unread(memory, direction);
   char buffer[4096];
   // No more than the ring can hold: a peer that writes into its own end keeps nobody here.
@@ -151,7 +151,7 @@ void serve_take_back(Connection& connection, int fd) {
   const Uncancelled here;
   // After the end of our stream TCP takes no more: it will be read from the ring after all (follow_path()).
   if (connection.outgoing().path.mode.load() == kBack || connection.own().finished.load() != 0) return;
-  send_unread_over_tcp(connection.memory, connection.out(), fd, connection.caller.load());
+  send_unread_over_tcp(connection.memory, connection.out(), fd, connection.opened.load());
   connection.set_why(Why::handed_back);
   restore_options(connection, fd);
 }
@@ -186,7 +186,7 @@ bool serve_in_place_of_peer(Connection& connection, int fd) {
   if (!wait_until_free(in.sending.lock)) return false;
   const SendingLock lock(connection.memory, connection.in());
   if (in.path.mode.load() != kBack && connection.peer().finished.load() == 0)
-    send_unread_over_tcp(connection.memory, connection.in(), theirs.get(), connection.caller_of_peer());
+    send_unread_over_tcp(connection.memory, connection.in(), theirs.get(), connection.opened_as_peer_sees_it());
   return true;
 }
 

@@ -12,7 +12,7 @@ bool switch_to_ring(Connection& connection, int fd);
 void hand_back_sending(Connection& connection, int fd, Why why);
 
 // Under the sending lock of that direction: what its receiver has not read goes over TCP, from the socket `fd`.
-void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, int caller);
+void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Opened opened);
 // The same for this end's own direction, because the peer wants it so.
 void serve_take_back(Connection& connection, int fd);
 

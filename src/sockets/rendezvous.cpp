@@ -243,9 +243,9 @@ void attempt(Connection& connection, int fd) {
   if (!same_host(own, peer)) return give_up(connection, Why::remote);
   const int order = std::memcmp(own.bytes.data(), peer.bytes.data(), own.bytes.size());
   if (order == 0) return give_up(connection, Why::not_connected);  // connected to itself
-  int caller = connection.caller.load(std::memory_order_relaxed);
-  if (!tcp_counts_agree(fd, caller)) return give_up(connection, Why::no_counts);
-  connection.caller.store(caller, std::memory_order_relaxed);
+  Opened opened = connection.opened.load(std::memory_order_relaxed);
+  if (!tcp_counts_agree(fd, opened)) return give_up(connection, Why::no_counts);
+  connection.opened.store(opened, std::memory_order_relaxed);
   if (needs_kernel(fd)) return give_up(connection, Why::kernel_feature);
   if (sandbox_forbids(fd)) return give_up(connection, Why::forbidden);
   if (order < 0)
@@ -305,8 +305,8 @@ void attach(Connection& connection, int socket, Segment segment, int side) {
   connection.memory = {parts.payload.data(), kept};  // without a descriptor it works, but cannot be passed on
   connection.side = side;
   connection.inode = ::fstat(socket, &info) == 0 ? info.st_ino : 0;
-  if (int caller = connection.caller.load(); caller == kUnknownCaller && tcp_counts_agree(socket, caller))
-    connection.caller.store(caller);
+  if (Opened opened = connection.opened.load(); opened == Opened::unknown && tcp_counts_agree(socket, opened))
+    connection.opened.store(opened);
   deliver_doorbells_at_once(connection, socket);
   connection.own().pid.store(::getpid());
   join_family(connection.own().holders, ::getpid());

@@ -36,7 +36,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.nonblocking.store(nonblocking);
   connection.shared.store(false);
   connection.lent.store(false);
-  connection.caller.store(-1);
+  connection.opened.store(Opened::unknown);
   connection.look_at_kernel.store(false);
   connection.blocked.store(false);
   connection.reads_no_more.store(false);

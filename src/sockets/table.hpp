@@ -38,13 +38,13 @@ void give_up_internal(int fd);
 // False: there are none. A connection without works on, but cannot be passed on, nor be looked at from outside.
 bool give_descriptors_back(bool offers);
 
-// A call that makes a descriptor: with one of ours, if there is no other.
 inline bool has_failed(int fd) {
   return fd < 0;
 }
 inline bool has_failed(const void* made) {
   return made == nullptr;
 }
+// A call that makes a descriptor: with one of ours, if there is no other.
 template <class Call>
 auto with_room(Call&& call) {
   const auto made = call();

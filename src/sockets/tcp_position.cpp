@@ -97,19 +97,20 @@ bool count(int fd, Counts& counts) {
 
 }  // namespace
 
-bool tcp_written(int fd, std::uint64_t& bytes, int caller) {
+bool tcp_written(int fd, std::uint64_t& bytes, Opened opened) {
   Counts counts;
   if (!count(fd, counts)) return false;
-  bytes = caller == kUnknownCaller ? counts.sent : counts.acknowledged - static_cast<std::uint64_t>(caller);
-  return caller != kUnknownCaller || counts.acknowledged - counts.sent <= 1;
+  const bool known = opened != Opened::unknown;
+  bytes = known ? counts.acknowledged - static_cast<std::uint64_t>(opened) : counts.sent;
+  return known || counts.acknowledged - counts.sent <= 1;
 }
 
-bool tcp_counts_agree(int fd, int& caller) {
+bool tcp_counts_agree(int fd, Opened& opened) {
   Counts counts;
   if (!count(fd, counts) || counts.acknowledged - counts.sent > 1) return false;
-  const int found = static_cast<int>(counts.acknowledged - counts.sent);
-  if (caller == kUnknownCaller) caller = found;
-  return caller == found;
+  const Opened found = counts.acknowledged == counts.sent ? Opened::by_peer : Opened::by_us;
+  if (opened == Opened::unknown) opened = found;
+  return opened == found;
 }
 
 // The two numbers are asked for one after the other: something may arrive in between.

@@ -6,14 +6,15 @@
 
 namespace viaduct::sockets {
 
+enum class Opened : int { unknown = -1, by_peer = 0, by_us = 1 };  // accept(), connect()
+
 // Handed to the kernel for sending. It counts what it has sent, which is too much where a segment was refused on its
 // way out (a full queue, a firewall); and what was acknowledged, where the SYN of the end that called is counted too.
-// `caller`: whether that is this end, 0 or 1; kUnknownCaller: what was sent is believed, if the two do not differ by
+// `opened`: by whom the connection was; where that is unknown, what was sent is believed, if the two do not differ by
 // more.
-constexpr int kUnknownCaller = -1;
-bool tcp_written(int fd, std::uint64_t& bytes, int caller = kUnknownCaller);
-// Whether the two agree so far, and who is the caller then; one that is known already must be it.
-bool tcp_counts_agree(int fd, int& caller);
+bool tcp_written(int fd, std::uint64_t& bytes, Opened opened);
+// Whether the two agree so far, and by whom it was opened then; what is known of that already must be so.
+bool tcp_counts_agree(int fd, Opened& opened);
 // Taken from the kernel; the caller is the only reader. False too for a connection that is closed both ways: whether an
 // end of stream was counted with the bytes cannot be told then.
 bool tcp_read(int fd, std::uint64_t& bytes);
