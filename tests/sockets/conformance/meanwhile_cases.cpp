@@ -385,4 +385,20 @@ CASE(signals, handler_sends, "a handler sends on the connection that the program
   ::close(handler_fd);
 }
 
+CASE(process, shutdown_wakes_sender, "shutdown in one thread ends the send of another at once") {
+  Link link = run.warm();
+  ::signal(SIGPIPE, SIG_IGN);
+  std::vector<char> much(std::size_t{64} << 20);
+  std::atomic<bool> done{false};
+  std::thread sender([&] {
+    (void)!::send(link.fd, much.data(), much.size(), 0);
+    done = true;
+  });
+  ::usleep(50'000);  // full by now, and asleep
+  ::shutdown(link.fd, SHUT_WR);
+  ::usleep(50'000);
+  note("done %d", done.load());
+  sender.join();
+}
+
 }  // namespace conformance

@@ -458,22 +458,6 @@ CASE(process, threads_sleeping, "two threads asleep in recv on one connection: e
   note("got %d", got.load());
 }
 
-CASE(process, shutdown_wakes_sender, "shutdown in one thread ends the send of another at once") {
-  Link link = run.warm();
-  ::signal(SIGPIPE, SIG_IGN);
-  std::vector<char> much(std::size_t{64} << 20);
-  std::atomic<bool> done{false};
-  std::thread sender([&] {
-    (void)!::send(link.fd, much.data(), much.size(), 0);
-    done = true;
-  });
-  ::usleep(50'000);  // full by now, and asleep
-  ::shutdown(link.fd, SHUT_WR);
-  ::usleep(50'000);
-  note("done %d", done.load());
-  sender.join();
-}
-
 CASE(process, shutdown_wakes, "shutdown in one thread wakes another that sleeps in recv") {
   Link link = run.warm();
   ssize_t got = -2;
