@@ -10,18 +10,19 @@ namespace viaduct::bench {
 namespace {
 
 constexpr std::uint64_t kLayout = layout_hash("bench sockets");
-constexpr std::size_t kRingBytes = std::size_t{512} << 10;
+constexpr std::size_t kSmallRing = std::size_t{512} << 10;
+constexpr std::size_t kLargeRing = std::size_t{2} << 20;  // what a stream has just written has left its core's cache
 
 // The floor: the byte ring by itself, in two processes of ours.
 class BareRing {
  public:
-  static Result<std::unique_ptr<BareRing>> make(std::size_t message) {
+  static Result<std::unique_ptr<BareRing>> make(std::size_t message, std::size_t size) {
     std::unique_ptr<BareRing> ring(new BareRing);
     std::unique_ptr<Pipe> ways[2];
     for (auto& way : ways) {
-      VIADUCT_TRY(Segment segment, Segment::create({"viaduct-bench", kLayout, byte_ring_bytes(kRingBytes)}));
+      VIADUCT_TRY(Segment segment, Segment::create({"viaduct-bench", kLayout, byte_ring_bytes(size)}));
       ring->segments_.push_back(std::move(segment));
-      way = std::make_unique<BytePipe>(ring->segments_.back().payload().first(byte_ring_bytes(kRingBytes)), kRingBytes);
+      way = std::make_unique<BytePipe>(ring->segments_.back().payload().first(byte_ring_bytes(size)), size);
     }
     ring->link_ = std::make_unique<Link>(std::move(ways[0]), std::move(ways[1]), message);
     VIADUCT_CHECK(ring->link_->connect(false, placement().theirs));
@@ -43,7 +44,7 @@ class SocketsMessages {
       : sockets_("sockets-messages", "8 B messages through plain sockets, one way", options) {}
 
   Result<Report> run() {
-    VIADUCT_TRY(ring_, BareRing::make(8));
+    VIADUCT_TRY(ring_, BareRing::make(8, kSmallRing));
     VIADUCT_TRY(PlainPair * tcp, sockets_.start({}));
     VIADUCT_TRY(PlainPair * local, sockets_.start({.unix_socket = true}));
     VIADUCT_TRY(PlainPair * us, sockets_.start(kAccelerated));
@@ -102,7 +103,7 @@ class SocketsBandwidth {
     const auto count = [&](std::size_t bytes) {
       return std::max(2u, static_cast<unsigned>((sockets_.quick() ? bytes / 10 : bytes) / size));
     };
-    VIADUCT_TRY(auto ring, BareRing::make(size));
+    VIADUCT_TRY(auto ring, BareRing::make(size, kLargeRing));
     rings_.push_back(std::move(ring));
     const unsigned slow = count(std::size_t{64} << 20), fast = count(std::size_t{512} << 20);
     add(kFloor, Kind::floor, [ring = rings_.back().get(), fast] { return ring->per_message_ns(fast); });

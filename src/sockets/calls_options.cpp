@@ -48,8 +48,9 @@ bool is_kernel_feature(int level, int option) {
 
 // Bytes in the peer's hands beyond what a receive buffer would hold by now: those that TCP would not have delivered.
 int undelivered(const Connection& connection) {
+  constexpr std::size_t kReceiveBuffer = std::size_t{256} << 10;
   const std::size_t ready = Receiver(connection.memory, connection.out()).bytes_ready();
-  return static_cast<int>(ready > kBulkBytes / 2 ? ready - kBulkBytes / 2 : 0);
+  return static_cast<int>(ready > kReceiveBuffer ? ready - kReceiveBuffer : 0);
 }
 
 int duplicate(int fd, int command, int lowest) {

@@ -44,8 +44,34 @@ void restore_options(Connection& connection, int fd) {
   if (cork != 0) libc.setsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof cork);
 }
 
+// A send buffer that somebody made smaller than what is in the ring, and nobody may be there to empty it.
+class RoomySendBuffer {
+ public:
+  explicit RoomySendBuffer(int fd) : fd_(fd) {}
+  ~RoomySendBuffer() {
+    if (was_ == 0) return;
+    const int half = was_ / 2;  // the kernel doubles what it is told
+    kernel::libc().setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
+  }
+  RoomySendBuffer(const RoomySendBuffer&) = delete;
+  RoomySendBuffer& operator=(const RoomySendBuffer&) = delete;
+
+  void grow() {
+    const auto& libc = kernel::libc();
+    socklen_t size = sizeof was_;
+    if (was_ != 0 || libc.getsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &was_, &size) != 0) return;
+    const int much = kBulkBytes;
+    if (libc.setsockopt(fd_, SOL_SOCKET, SO_SNDBUFFORCE, &much, sizeof much) != 0)
+      libc.setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &much, sizeof much);
+  }
+
+ private:
+  int fd_;
+  int was_ = 0;
+};
+
 // Waits where the socket does not take more; a descriptor that is set to non-blocking must not lose bytes here.
-bool send_all(int fd, const char* bytes, std::size_t size) {
+bool send_all(int fd, const char* bytes, std::size_t size, RoomySendBuffer& buffer) {
   const auto& libc = kernel::libc();
   while (size != 0) {
     const ssize_t sent = libc.send(fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -53,6 +79,7 @@ bool send_all(int fd, const char* bytes, std::size_t size) {
       bytes += sent;
       size -= static_cast<std::size_t>(sent);
     } else if (errno == EAGAIN) {
+      buffer.grow();
       pollfd entry{fd, POLLOUT, 0};
       libc.poll(&entry, 1, 100);
     } else if (errno != EINTR) {
@@ -135,6 +162,7 @@ void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Ope
   const bool used = ring.path.mode.load() == kRing;
   leave_ring(ring, fd, opened);
   Receiver unread(memory, direction);
+  RoomySendBuffer socket(fd);
   char buffer[4096];
   // No more than the ring can hold: a peer that writes into its own end keeps nobody here.
   std::size_t most = used ? kBulkBytes + kRingBytes : 0;
@@ -143,7 +171,7 @@ void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Ope
     Pieces pieces(&piece, 1);
     const std::size_t size = unread.read(pieces, Receiver::Take::consume);
     if (size == 0) break;
-    alive = send_all(fd, buffer, size);
+    alive = send_all(fd, buffer, size, socket);
   }
 }
 

@@ -213,6 +213,13 @@ void deliver_doorbells_at_once(Connection& connection, int socket) {
   replace(SOL_SOCKET, SO_RCVLOWAT, 1, connection.low_water);  // a listener's is its connections' too
 }
 
+std::size_t send_buffer_of(int socket) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  kernel::libc().getsockopt(socket, SOL_SOCKET, SO_SNDBUF, &value, &size);
+  return static_cast<std::size_t>(std::max(value, 0));
+}
+
 // Calls of ours that a sandbox may refuse though it lets the program's own through: tried before anything depends on
 // them.
 bool sandbox_forbids(int fd) {
@@ -308,6 +315,8 @@ void attach(Connection& connection, int socket, Segment segment, int side) {
   if (Opened opened = connection.opened.load(); opened == Opened::unknown && tcp_counts_agree(socket, opened))
     connection.opened.store(opened);
   deliver_doorbells_at_once(connection, socket);
+  if (std::uint64_t none = 0; connection.outgoing().sending.bulk_size.load() == none)  // or by who had it before exec
+    connection.outgoing().sending.bulk_size.compare_exchange_strong(none, bulk_size_for(send_buffer_of(socket)));
   connection.own().pid.store(::getpid());
   join_family(connection.own().holders, ::getpid());
   registry_attached(connection);

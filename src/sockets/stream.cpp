@@ -34,6 +34,17 @@ constexpr std::size_t whole_lines(std::size_t bytes) {
 
 }  // namespace
 
+std::size_t bulk_size_for(std::size_t send_buffer) {
+  static std::atomic<long> second_level{0};
+  long cache = second_level.load(std::memory_order_relaxed);
+  if (cache <= 0) {
+    constexpr long kUnknown = 1 << 20;
+    cache = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
+    second_level.store(cache = cache > 0 ? cache : kUnknown, std::memory_order_relaxed);
+  }
+  return std::clamp(std::min(send_buffer, 2 * static_cast<std::size_t>(cache)), kLeastBulkUsed, kBulkBytes);
+}
+
 // ---- sending
 
 // More than the area has: a peer wrote nonsense, and gets no more bytes.
@@ -41,7 +52,7 @@ std::size_t Sender::bulk_used(std::uint64_t tail) const {
   const SendState& state = direction_.sending;
   const std::uint64_t head =
       std::max(state.seen_bulk_head.load(std::memory_order_relaxed), state.bulk_floor.load(std::memory_order_relaxed));
-  return static_cast<std::size_t>(std::min<std::uint64_t>(tail - head, kBulkBytes));
+  return static_cast<std::size_t>(std::min<std::uint64_t>(tail - head, bulk_size()));
 }
 
 bool Sender::commit(std::size_t bytes) {
@@ -65,26 +76,27 @@ bool Sender::commit(std::size_t bytes) {
 
 std::span<std::byte> Sender::claim_bulk(std::size_t most) {
   SendState& state = direction_.sending;
+  const std::size_t size = bulk_size();
   if (!slot_free()) return {};
   most = std::min(most, kLargestChunk);
   const std::size_t least = std::min(whole_lines(most), kLeastChunk);
   std::uint64_t tail = state.bulk_tail.load(std::memory_order_relaxed);
-  const auto free = [&] { return kBulkBytes - bulk_used(tail); };
-  if (free() < least || tail % kBulkBytes >= kStartOverAfter) refresh(direction_);
+  const auto free = [&] { return size - bulk_used(tail); };
+  if (free() < least || tail % size >= kStartOverAfter) refresh(direction_);
   // All of it was read: start over, so that a connection with little to say stays within little memory and cache.
-  if (tail % kBulkBytes >= kStartOverAfter && bulk_used(tail) == 0) {
-    tail += kBulkBytes - tail % kBulkBytes;
+  if (tail % size >= kStartOverAfter && bulk_used(tail) == 0) {
+    tail += size - tail % size;
     state.bulk_floor.store(tail, std::memory_order_relaxed);
   }
-  std::size_t until_end = kBulkBytes - tail % kBulkBytes;
+  std::size_t until_end = size - tail % size;
   if (until_end < least) {
     if (free() < until_end + least) return {};
     tail += until_end;
-    until_end = kBulkBytes;
+    until_end = size;
   }
   const std::size_t room = std::min({most, free(), until_end});
   if (room < std::min(most, least)) return {};
-  const std::size_t offset = tail % kBulkBytes;
+  const std::size_t offset = tail % size;
   if (!commit(offset + room)) return {};
   state.bulk_tail.store(tail, std::memory_order_relaxed);
   return {bulk_ + offset, room};
@@ -94,7 +106,8 @@ void Sender::publish_bulk(std::size_t bytes) {
   SendState& state = direction_.sending;
   const std::uint64_t position = state.bulk_tail.load(std::memory_order_relaxed);
   const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
-  std::memcpy(slot(tail) + 8, &position, sizeof position);
+  const BulkPlace place{position, position % bulk_size()};
+  std::memcpy(slot(tail) + 8, &place, sizeof place);
   state.bulk_tail.store(position + whole_lines(bytes), std::memory_order_relaxed);
   publish(tail, bytes | kInBulk);
   state.tail.store(tail + 1, std::memory_order_relaxed);
@@ -158,8 +171,8 @@ std::size_t Sender::write(Pieces& pieces) {
 
 namespace {
 
-bool enough_room(std::uint64_t slots_used, std::uint64_t bulk_used, std::uint64_t slots = 2) {
-  return slots_used <= kSlots - slots && bulk_used <= kBulkBytes - 3 * kLargestChunk;
+bool enough_room(std::uint64_t slots_used, std::size_t bulk_size, std::size_t bulk_used, std::uint64_t slots = 2) {
+  return slots_used <= kSlots - slots && bulk_size - bulk_used >= std::min(3 * kLargestChunk, bulk_size / 4);
 }
 
 }  // namespace
@@ -168,7 +181,7 @@ bool Sender::has_room() {
   const auto enough = [this] {
     const SendState& state = direction_.sending;
     return enough_room(state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed),
-                       bulk_used(state.bulk_tail.load(std::memory_order_relaxed)));
+                       bulk_size(), bulk_used(state.bulk_tail.load(std::memory_order_relaxed)));
   };
   if (enough()) return true;
   refresh(direction_);
@@ -181,12 +194,12 @@ bool Sender::has_room_now(std::uint64_t slots) const {
   // As much as the sender knows already is enough, most of the time: no look at the receiver's line.
   const std::uint64_t used =
       state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed);
-  if (enough_room(used, bulk_used(state.bulk_tail.load(std::memory_order_relaxed)), slots)) return true;
+  const std::size_t size = bulk_size();
+  if (enough_room(used, size, bulk_used(state.bulk_tail.load(std::memory_order_relaxed)), slots)) return true;
   const std::uint64_t head =
       std::max(theirs.bulk_head.load(std::memory_order_acquire), state.bulk_floor.load(std::memory_order_relaxed));
-  return enough_room(state.tail.load(std::memory_order_relaxed) - theirs.head.load(std::memory_order_acquire),
-                     std::min<std::uint64_t>(state.bulk_tail.load(std::memory_order_relaxed) - head, kBulkBytes),
-                     slots);
+  return enough_room(state.tail.load(std::memory_order_relaxed) - theirs.head.load(std::memory_order_acquire), size,
+                     std::min<std::uint64_t>(state.bulk_tail.load(std::memory_order_relaxed) - head, size), slots);
 }
 
 void Sender::want_room() {
@@ -194,7 +207,8 @@ void Sender::want_room() {
   RoomWait& room = direction_.room;
   const std::uint64_t used = bulk_used(state.bulk_tail.load(std::memory_order_relaxed));
   room.head_wanted.store(state.tail.load(std::memory_order_relaxed) - kSlots / 2, std::memory_order_relaxed);
-  room.bulk_wanted.store(used > kBulkBytes / 2 ? state.bulk_tail.load(std::memory_order_relaxed) - kBulkBytes / 2 : 0,
+  const std::size_t half = bulk_size() / 2;
+  room.bulk_wanted.store(used > half ? state.bulk_tail.load(std::memory_order_relaxed) - half : 0,
                          std::memory_order_relaxed);
 }
 
@@ -227,12 +241,12 @@ bool Receiver::look(std::uint64_t position, Look& look) {
     look = {payload, header, 0};
     return true;
   }
-  std::uint64_t at;
-  std::memcpy(&at, payload, sizeof at);
+  BulkPlace place;
+  std::memcpy(&place, payload, sizeof place);
   const std::uint32_t length = header & ~std::uint32_t{kInBulk};
-  const std::size_t offset = at % kBulkBytes;
-  if (length > kLargestChunk || length > kBulkBytes - offset) return broken_ = true, false;
-  look = {bulk_ + offset, length, at + whole_lines(length)};
+  if (length > kLargestChunk || place.offset > kBulkBytes || length > kBulkBytes - place.offset)
+    return broken_ = true, false;
+  look = {bulk_ + place.offset, length, place.position + whole_lines(length)};
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,12 @@ struct StreamMemory {
   std::byte* slots(int which) const { return base + ring_offset(which); }
   std::byte* bulk(int which) const { return base + bulk_offset(which); }
 };
+
+// How much of the bulk area a sender should use. What one core has just written, another can fetch only slowly: from
+// the first one's cache. Where the area is larger than that cache, a stream's bytes have left it by the time they are
+// read, which is several times faster. But no more than the socket's own send buffer would take, if somebody made it
+// small.
+std::size_t bulk_size_for(std::size_t send_buffer);
 
 // A cursor over the caller's buffers: what is left to send, or to fill.
 class Pieces {
@@ -101,7 +108,7 @@ class Sender {
   }
   // Where the next large one goes, most likely.
   std::byte* next_bulk() const {
-    return bulk_ + direction_.sending.bulk_tail.load(std::memory_order_relaxed) % kBulkBytes;
+    return bulk_ + direction_.sending.bulk_tail.load(std::memory_order_relaxed) % bulk_size();
   }
   // Where the next slot is.
   const std::byte* next_line() const { return slot(direction_.sending.tail.load(std::memory_order_relaxed)); }
@@ -131,6 +138,10 @@ class Sender {
       return true;
     refresh(direction_);
     return free();
+  }
+  std::size_t bulk_size() const {
+    const std::uint64_t size = direction_.sending.bulk_size.load(std::memory_order_relaxed);
+    return static_cast<std::size_t>(std::clamp<std::uint64_t>(size, kLeastBulkUsed, kBulkBytes) / kLine * kLine);
   }
   std::size_t bulk_used(std::uint64_t tail) const;
   bool commit(std::size_t bytes);

@@ -33,7 +33,8 @@ constexpr std::size_t kLine = 64;
 constexpr std::uint32_t kSlots = 256;
 constexpr std::size_t kSlotBytes = 64;
 constexpr std::size_t kInlineBytes = kSlotBytes - 8;
-constexpr std::size_t kBulkBytes = std::size_t{512} << 10;
+constexpr std::size_t kBulkBytes = std::size_t{4} << 20;       // of address space; memory as it is used
+constexpr std::size_t kLeastBulkUsed = std::size_t{64} << 10;  // of it: how much is up to the sender (bulk_size)
 constexpr std::size_t kLargestChunk = std::size_t{16} << 10;
 
 // Where a direction's bytes go. A sender moves on, never back.
@@ -69,7 +70,9 @@ struct alignas(kLine) SendState {  // written by the sending end, under its lock
   std::atomic<std::uint64_t> seen_head;
   std::atomic<std::uint64_t> seen_bulk_head;
   std::atomic<std::uint64_t> committed;  // bytes of the bulk area that have memory
+  std::atomic<std::uint64_t> bulk_size;  // bytes of the bulk area that are used: set before the first
 };
+static_assert(sizeof(SendState) == kLine);
 
 struct alignas(kLine) ReceiveState {  // written by the receiving end, under its lock
   std::atomic<std::uint32_t> lock;
@@ -148,10 +151,15 @@ static_assert(sizeof(StreamControl) == 14 * kLine);
 
 struct SlotHeader {
   std::uint16_t stamp;   // low bits of the slot's position plus one
-  std::uint16_t length;  // up to kInlineBytes: here. With kInBulk: in the bulk area, at `position`
+  std::uint16_t length;  // up to kInlineBytes: here. With kInBulk: in the bulk area (BulkPlace)
   std::uint32_t sent;    // when: SentMark
 };
 constexpr std::uint16_t kInBulk = 0x8000;
+
+struct BulkPlace {         // behind the header
+  std::uint64_t position;  // among all bytes of the area ever used: what bulk_head grows to
+  std::uint64_t offset;
+};
 static_assert(kLargestChunk < kInBulk);
 
 constexpr std::size_t kControlBytes = 4096;
@@ -166,7 +174,7 @@ constexpr std::size_t kStreamBytes = bulk_offset(2);
 constexpr std::size_t kFirstCommitted = ring_offset(2);  // the rest gets memory as it is used
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 4: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
-    "of 64, 2 x bulk 524288");
+    "stream 5: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
+    "of 64, 2 x bulk 4194304");
 
 }  // namespace viaduct::sockets

@@ -240,6 +240,37 @@ TEST_F(StreamTest, AFullRingTakesNoMoreAndHasRoomAgain) {
   EXPECT_TRUE(Sender(memory_, 0).has_room());
 }
 
+TEST_F(StreamTest, HowMuchIsUsedIsUpToTheSender) {
+  const std::size_t large = bulk_size_for(SIZE_MAX);
+  EXPECT_GE(large, std::size_t{512} << 10);
+  EXPECT_LE(large, kBulkBytes);
+  EXPECT_EQ(bulk_size_for(200'000), 200'000u);
+  EXPECT_EQ(bulk_size_for(0), kLeastBulkUsed);
+  for (const std::size_t size : {kLeastBulkUsed, std::size_t{200'000}, large}) {
+    memory_.direction(0).sending.bulk_size.store(size);
+    std::uint64_t sent = memory_.direction(0).tally.bytes.load(), received = sent;
+    for (int round = 0; round < 20; ++round) {
+      while (const std::size_t now = write(bytes_from(sent, 1 + random_() % 30'000))) sent += now;
+      EXPECT_LE(sent - received, size);
+      EXPECT_FALSE(Sender(memory_, 0).has_room());
+      // Of what is left in the middle of the area, the sender goes on when there is room, and only then.
+      while (!Sender(memory_, 0).has_room()) {
+        const auto part = read(1 + random_() % 10'000);
+        ASSERT_FALSE(part.empty());
+        ASSERT_EQ(part, bytes_from(received, part.size()));
+        received += part.size();
+      }
+      EXPECT_NE(write(bytes_from(sent, 1)), 0u);
+      ++sent;
+    }
+    for (auto part = read(5000); !part.empty(); part = read(5000)) {
+      ASSERT_EQ(part, bytes_from(received, part.size()));
+      received += part.size();
+    }
+    EXPECT_EQ(received, sent);
+  }
+}
+
 TEST_F(StreamTest, TheTwoDirectionsAreApart) {
   const auto bytes = bytes_from(0, 1000);
   const iovec piece{const_cast<unsigned char*>(bytes.data()), bytes.size()};
