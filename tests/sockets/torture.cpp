@@ -1,8 +1,8 @@
 // sockets-torture: what goes wrong on purpose, meant to run under libviaduct-sockets.so. Everything that arrives is
 // verified; exit code 0 means that nothing was lost, nothing hung and nobody crashed.
 //
-//   sockets-torture kill|mix|leave|stopped|crowd|pool|storm|hostile|giga|nofile|no-memfd|no-memory|no-proc ROUNDS
-//   [SEED]
+//   sockets-torture kill|mix|leave|stopped|crowd|pool|storm|row|idle|hostile|giga|nofile|no-memfd|no-memory|no-proc
+//   ROUNDS [SEED]
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -39,8 +39,6 @@ namespace {
 
 using namespace viaduct::sockets;
 using namespace viaduct::sockets::torture;
-
-constexpr int kSkipped = 77;
 
 unsigned char byte_at(std::uint64_t offset, unsigned stream) {
   return static_cast<unsigned char>(((offset + stream * 7919ULL) * 0x9e3779b97f4a7c15) >> 56);
@@ -391,13 +389,15 @@ int main(int count, char** arguments) {
   if (mode == "giga") return hand_back_a_gigabyte(rounds, seed);
   if (mode == "hostile") return hostile(rounds, seed);
   if (mode == "storm") return storm(rounds, seed);
+  if (mode == "row") return row(rounds);    // thousands of connections
+  if (mode == "idle") return idle(rounds);  // hundreds
   if (mode == "nofile") return without(rounds, seed, few_descriptors);
   if (mode == "no-memfd") return without(rounds, seed, no_memfd);
   if (mode == "no-memory") return without(rounds, seed, no_memory);
   if (mode == "no-proc") return without(rounds, seed, no_proc);
   std::fprintf(stderr,
-               "usage: %s kill|mix|leave|stopped|crowd|pool|storm|hostile|giga|nofile|no-memfd|no-memory|no-proc "
-               "ROUNDS [SEED]\n",
+               "usage: %s kill|mix|leave|stopped|crowd|pool|storm|row|idle|hostile|giga|nofile|no-memfd|"
+               "no-memory|no-proc ROUNDS [SEED]\n",
                arguments[0]);
   return 2;
 }

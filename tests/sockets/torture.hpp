@@ -16,6 +16,7 @@ namespace viaduct::sockets::torture {
 using Random = std::minstd_rand;
 
 constexpr unsigned kHangSeconds = 20;
+constexpr int kSkipped = 77;
 
 int complain(const char* what);  // 1
 
@@ -61,8 +62,10 @@ class StreamOf {
 
 // The modes. 0: nothing was lost, nothing hung and nobody crashed.
 int crowd(int rounds, unsigned seed);
+int idle(int hundreds);
 int leave(int rounds, unsigned seed);
 int pool(int rounds, unsigned seed);
+int row(int thousands);
 int stopped(int rounds, unsigned seed);
 int hand_back_a_gigabyte(int rounds, unsigned seed);
 
