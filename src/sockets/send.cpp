@@ -289,6 +289,17 @@ bool receives_over_tcp(const Connection& connection) {
   return !receives_on_ring(connection) || connection.incoming().path.mode.load(std::memory_order_relaxed) == kBack;
 }
 
+namespace {
+
+// SO_RCVLOWAT, or as much as there can be: the ring is full, or what follows comes over TCP.
+bool reaches_low_water(const Connection& connection, Receiver& ring, int least) {
+  if (ring.broken() || ring.bytes_ready() >= static_cast<std::size_t>(least)) return true;
+  return ring.has_data() && (connection.incoming().path.mode.load(std::memory_order_relaxed) == kBack ||
+                             !Sender(connection.memory, connection.in()).has_room_now());
+}
+
+}  // namespace
+
 bool ring_readable(Connection& connection, int fd) {
   if (connection.incoming().receiving.pushed_back.load(std::memory_order_relaxed) != 0) [[unlikely]]
     return true;
@@ -301,7 +312,7 @@ bool ring_readable(Connection& connection, int fd) {
   Receiver ring(connection.memory, connection.in());
   const int least = connection.low_water.load(std::memory_order_relaxed);
   if (least > 1 && !connection.peer_says_end()) [[unlikely]]
-    return ring.broken() || ring.bytes_ready() >= static_cast<std::size_t>(least);
+    return reaches_low_water(connection, ring, least);
   return ring.has_data();
 }
 
@@ -326,7 +337,7 @@ bool readable_after_all(Connection& connection, int fd, bool kernel_readable, st
   if (stage != kReadRing) return kernel_readable && (state.drained.load() == drained || still_readable());
   Receiver ring(connection.memory, connection.in());
   if (const int least = connection.low_water.load(std::memory_order_relaxed); least > 1) {
-    if (ring.bytes_ready() >= static_cast<std::size_t>(least)) return true;
+    if (reaches_low_water(connection, ring, least)) return true;
     settle_doorbells(connection, fd, own_sleeps);
     return kernel_readable && connection.peer_says_end();
   }

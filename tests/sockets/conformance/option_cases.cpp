@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -140,6 +141,22 @@ CASE(options, low_water, "SO_RCVLOWAT: receiving and polling wait for so much, t
   call("LOWAT 0", set(link.fd, SOL_SOCKET, SO_RCVLOWAT, 0));
   note("LOWAT %d", get(link.fd, SOL_SOCKET, SO_RCVLOWAT));
   call("LOWAT -1", set(link.fd, SOL_SOCKET, SO_RCVLOWAT, -1));
+}
+
+CASE(options, low_water_much, "SO_RCVLOWAT of more than a ring holds") {
+  constexpr int kMuch = 3'000'000;
+  Link link = run.warm();
+  set(link.fd, SOL_SOCKET, SO_RCVLOWAT, kMuch);
+  run.agent.begin(Order::send, link.number, kMuch);
+  pollfd entry{link.fd, POLLIN, 0};
+  call("poll", ::poll(&entry, 1, 5000));
+  const int set_of_one = ::epoll_create1(0);
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  ::epoll_ctl(set_of_one, EPOLL_CTL_ADD, link.fd, &event);
+  call("epoll_wait", ::epoll_wait(set_of_one, &event, 1, 5000));
+  note("received %d", link.receive(kMuch));
+  note("peer sent %d", static_cast<int>(run.agent.end().result));
+  ::close(set_of_one);
 }
 
 CASE(options, low_water_of_listener, "SO_RCVLOWAT of a listener is its connections' too") {
