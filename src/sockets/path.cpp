@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/fence.hpp"
@@ -44,30 +45,46 @@ void restore_options(Connection& connection, int fd) {
   if (cork != 0) libc.setsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof cork);
 }
 
-// A send buffer that somebody made smaller than what is in the ring, and nobody may be there to empty it.
+// A send buffer that somebody made smaller than what is in the ring, by SO_SNDBUF or TCP_NOTSENT_LOWAT, and nobody may
+// be there to empty it.
 class RoomySendBuffer {
  public:
   explicit RoomySendBuffer(int fd) : fd_(fd) {}
   ~RoomySendBuffer() {
-    if (was_ == 0) return;
-    const int half = was_ / 2;  // the kernel doubles what it is told
-    kernel::libc().setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
+    if (size_ != 0) resize(size_ / 2);  // the kernel doubles what it is told
+    if (unsent_ != 0) set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_);
   }
   RoomySendBuffer(const RoomySendBuffer&) = delete;
   RoomySendBuffer& operator=(const RoomySendBuffer&) = delete;
 
   void grow() {
-    const auto& libc = kernel::libc();
-    socklen_t size = sizeof was_;
-    if (was_ != 0 || libc.getsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &was_, &size) != 0) return;
-    const int much = kBulkBytes;
-    if (libc.setsockopt(fd_, SOL_SOCKET, SO_SNDBUFFORCE, &much, sizeof much) != 0)
-      libc.setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &much, sizeof much);
+    constexpr int kAnybodyMay = 2 * 212992;  // net.core.wmem_max, doubled: above it SO_SNDBUF might make it smaller
+    constexpr int kNoLimit = -1;
+    if (std::exchange(grown_, true)) return;
+    const int size = get(SOL_SOCKET, SO_SNDBUF), unsent = get(IPPROTO_TCP, TCP_NOTSENT_LOWAT);
+    if (unsent > 0 && set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kNoLimit)) unsent_ = unsent;
+    const int much = static_cast<int>(kBulkBytes);
+    if (size < 2 * much &&
+        (set(SOL_SOCKET, SO_SNDBUFFORCE, much) || (size < kAnybodyMay && set(SOL_SOCKET, SO_SNDBUF, much))))
+      size_ = size;
   }
 
  private:
+  int get(int level, int option) const {
+    int value = 0;
+    socklen_t size = sizeof value;
+    return kernel::libc().getsockopt(fd_, level, option, &value, &size) == 0 ? value : 0;
+  }
+  bool set(int level, int option, int value) const {
+    return kernel::libc().setsockopt(fd_, level, option, &value, sizeof value) == 0;
+  }
+  void resize(int bytes) const {
+    if (!set(SOL_SOCKET, SO_SNDBUFFORCE, bytes)) set(SOL_SOCKET, SO_SNDBUF, bytes);
+  }
+
   int fd_;
-  int was_ = 0;
+  bool grown_ = false;
+  int size_ = 0, unsent_ = 0;  // as they were
 };
 
 // Waits where the socket does not take more; a descriptor that is set to non-blocking must not lose bytes here.

@@ -205,7 +205,7 @@ constexpr char kTableTail[] =
     "  EPIPE; TCP lets one through.\n"
     "- Other members of an epoll set, or of a poll, may be told up to 20 us after an accelerated one that is always "
     "ready.\n"
-    "- How many bytes a connection takes before it is full: about half a megabyte, then TCP's buffers for a call that "
+    "- How many bytes a connection takes before it is full: up to four megabytes, then TCP's buffers for a call that "
     "blocks.\n";
 
 int compare(const char* library, const std::string& only, bool show, bool table) {

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -254,16 +255,22 @@ CASE(process, exec_static_alone, "exec of a static program, bytes unread, while 
 CASE(process, exec_static_much, "the same with more bytes unread than the peer's send buffer now takes") {
   if (static_program == nullptr) return skip();
   constexpr std::size_t kMuch = 400'000;
-  Link link = run.warm();
-  run.peer_sends(link, kMuch);
-  run.peer_says("SO_SNDBUF", Order::option, link, SOL_SOCKET, SO_SNDBUF, 4096);
-  const int child = exec_static_echo(link);
-  note_exit("child", child);
-  link.received += 23;
-  note("received the rest %d", link.receive(kMuch - 23));
-  run.peer_says("peer receives", Order::receive_once, link, 23, MSG_WAITALL);
-  run.peer_sends(link, 100);
-  note("received %d", link.receive(100));
+  struct {
+    int level, option, value;
+  } const limits[] = {{SOL_SOCKET, SO_SNDBUF, 4096}, {IPPROTO_TCP, TCP_NOTSENT_LOWAT, 16384}};
+  for (const auto& limit : limits) {
+    Link link = run.warm();
+    run.peer_sends(link, kMuch);
+    run.peer_says("limit", Order::option, link, limit.level, limit.option, limit.value);
+    const int child = exec_static_echo(link);
+    note_exit("child", child);
+    link.received += 23;
+    note("received the rest %d", link.receive(kMuch - 23));
+    run.peer_says("peer receives", Order::receive_once, link, 23, MSG_WAITALL);
+    run.peer_sends(link, 100);
+    note("received %d", link.receive(100));
+    ::close(link.fd);
+  }
 }
 
 CASE(process, exec_fails, "an exec that fails leaves everything as it was") {
