@@ -144,7 +144,8 @@ class Polling {
         if (EpollSet* const set = entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd)) set_tell_kernel(*set);
         continue;
       }
-      asked_[i].events |= POLLRDHUP;
+      if (wants_data(i) || connection->peer().finished.load(std::memory_order_relaxed) == 0)
+        asked_[i].events |= POLLRDHUP;
       const bool wants_room = (entries_[i].events & kOut) != 0 && bell_tells_room(*connection, entries_[i].fd);
       if ((entries_[i].events & kIn) != 0 || wants_room) asked_[i].events |= POLLIN;
       if (sends_on_ring(*connection)) asked_[i].events &= static_cast<short>(~kOut);
@@ -203,6 +204,12 @@ class Polling {
     return kernel::libc().poll(&entry, 1, 0) > 0 ? entry.revents : 0;
   }
 
+  // A peer that has said that it sends no more may still read: then only room is room.
+  static bool end_means_room(const Connection& connection, short said) {
+    return (said & kOver & ~POLLRDHUP) != 0 ||
+           ((said & POLLRDHUP) != 0 && connection.peer().finished.load(std::memory_order_relaxed) == 0);
+  }
+
   short truth(const pollfd& entry, short said, Connection& connection) {
     if (said != 0) serve_requests(connection, entry.fd);
     if (said != 0 && slept_since_ != 0)
@@ -217,8 +224,8 @@ class Polling {
       bits |= static_cast<short>(entry.events & kIn);
     else if ((said & kIn) != 0 && !over)
       (void)readable_after_all(connection, entry.fd, true, own_sleeps);  // a doorbell for room
-    if ((entry.events & kOut) != 0 &&
-        ((said & kOut) != 0 || over || (sends_on_ring(connection) && ring_writable(connection))))
+    if ((entry.events & kOut) != 0 && ((said & kOut) != 0 || end_means_room(connection, said) ||
+                                       (sends_on_ring(connection) && ring_writable(connection))))
       bits |= static_cast<short>(entry.events & kOut);
     return bits;
   }

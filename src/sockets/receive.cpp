@@ -384,7 +384,10 @@ int bytes_unread(Connection& connection, int fd) {
   const std::uint32_t stage = follow_path(connection, fd);
   const int on_tcp = tcp_unread(fd);  // now that doorbells may have been taken off
   if (stage == kReadTcp || stage == kReadBack) return on_tcp + (state.pushed_back.load() != 0 ? 1 : 0);
-  auto rest = stage == kReadRest ? static_cast<std::size_t>(state.tcp_left.load()) : 0;
+  const auto left = static_cast<std::size_t>(state.tcp_left.load());
+  // What is on its way comes before the ring.
+  if (stage == kReadRest && on_tcp >= 0 && static_cast<std::size_t>(on_tcp) < left) return on_tcp;
+  std::size_t rest = stage == kReadRest ? left : 0;
   // What is on TCP behind the ring counts too: who has read that many does not look again.
   const Path& path = connection.incoming().path;
   const std::uint32_t bells = path.rung.load() - state.drained.load();

@@ -82,7 +82,8 @@ std::span<std::byte> Sender::claim_bulk(std::size_t most) {
   const std::size_t least = std::min(whole_lines(most), kLeastChunk);
   std::uint64_t tail = state.bulk_tail.load(std::memory_order_relaxed);
   const auto free = [&] { return size - bulk_used(tail); };
-  if (free() < least || tail % size >= kStartOverAfter) refresh(direction_);
+  const std::size_t skipped = size - tail % size < least ? size - tail % size : 0;
+  if (free() < least + skipped || tail % size >= kStartOverAfter) refresh(direction_);
   // All of it was read: start over, so that a connection with little to say stays within little memory and cache.
   if (tail % size >= kStartOverAfter && bulk_used(tail) == 0) {
     tail += size - tail % size;

@@ -90,14 +90,24 @@ CASE(wait, poll_states, "poll in every state of a connection") {
   note_poll("closed", other.fd, kAll);
 }
 
-CASE(wait, poll_room, "poll for room: none, then some once the peer reads") {
-  Link link = run.warm();
-  fill_up(link.fd);
-  note_poll("full", link.fd, POLLOUT, 30);
-  run.agent.begin(Order::receive_slowly, link.number, 100);
-  note_poll("the peer reads", link.fd, POLLOUT, 5000);
-  ::shutdown(link.fd, SHUT_WR);
-  note("peer got much: %d", run.agent.end().result > 10'000);
+CASE(wait, poll_room, "poll for room: none, then some once the peer reads; the same with one that sends no more") {
+  for (const bool ended : {false, true}) {
+    Link link = run.warm();
+    if (ended) run.peer_says("peer shuts down", Order::shutdown, link, SHUT_WR);
+    fill_up(link.fd);
+    note_poll("full", link.fd, POLLOUT, 30);
+    fd_set writers;
+    FD_ZERO(&writers);
+    FD_SET(link.fd, &writers);
+    timeval limit{0, 30'000};
+    call("full, select", ::select(link.fd + 1, nullptr, &writers, nullptr, &limit));
+    if (ended) note_poll("full, and the end", link.fd, POLLOUT | POLLRDHUP, 30);
+    run.agent.begin(Order::receive_slowly, link.number, 100);
+    note_poll("the peer reads", link.fd, POLLOUT, 5000);
+    ::shutdown(link.fd, SHUT_WR);
+    note("peer got much: %d", run.agent.end().result > 10'000);
+    ::close(link.fd);
+  }
 }
 
 CASE(wait, poll_mixed,
