@@ -65,6 +65,7 @@ struct alignas(kLine) Connection {
 
   alignas(kLine) unsigned long inode = 0;  // of the socket: how other processes, and programs after exec, know it again
   unsigned long memory_inode = 0;          // of both ends
+  std::size_t memory_bytes = 0;
   std::atomic<std::uint32_t> descriptors{0};  // of this process
   std::atomic<std::uint32_t> generation{0};   // another one after close: sleepers must not go on
   std::atomic<std::uint32_t> resumed{0};      // how often the ring was read again that TCP was to bring

@@ -252,7 +252,7 @@ Result<Segment> memory_of(const Legacy& entry) {
   const int memory = kernel::libc().fcntl(entry.memory, F_DUPFD_CLOEXEC, 3);
   if (memory < 0 || entry.side < 0 || entry.side > 1) return Error(EBADF, "no such memory");
   VIADUCT_TRY(Segment segment, Segment::adopt(Fd(memory), kStreamLayout));
-  if (segment.payload().size() < kStreamBytes) return Error(EPROTO, "too small");
+  if (segment.payload().size() < kLeastStreamBytes) return Error(EPROTO, "too small");
   return segment;
 }
 

@@ -63,7 +63,7 @@ class RoomySendBuffer {
     if (std::exchange(grown_, true)) return;
     const int size = get(SOL_SOCKET, SO_SNDBUF), unsent = get(IPPROTO_TCP, TCP_NOTSENT_LOWAT);
     if (unsent > 0 && set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kNoLimit)) unsent_ = unsent;
-    const int much = static_cast<int>(kBulkBytes);
+    const int much = static_cast<int>(kMostBulkBytes);
     if (size < 2 * much &&
         (set(SOL_SOCKET, SO_SNDBUFFORCE, much) || (size < kAnybodyMay && set(SOL_SOCKET, SO_SNDBUF, much))))
       size_ = size;
@@ -182,7 +182,7 @@ void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Ope
   RoomySendBuffer socket(fd);
   char buffer[4096];
   // No more than the ring can hold: a peer that writes into its own end keeps nobody here.
-  std::size_t most = used ? kBulkBytes + kRingBytes : 0;
+  std::size_t most = used ? memory.bulk_bytes + kRingBytes : 0;
   for (bool alive = true; alive && most >= sizeof buffer; most -= sizeof buffer) {
     const iovec piece{buffer, sizeof buffer};
     Pieces pieces(&piece, 1);

@@ -1,8 +1,11 @@
 #include "sockets/rendezvous.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -37,6 +40,7 @@ constexpr std::size_t kBytesPerOperation = std::size_t{64} << 10;
 // comes late is found soon. Listening is cheaper than calling.
 constexpr std::uint32_t kRarestLook = 512;
 constexpr std::uint32_t kRarestCall = 16384;
+constexpr std::size_t kPage = 4096;
 constexpr int kHelloWaitMs = 20;  // for the memory, once the peer has connected
 
 std::atomic<std::uint32_t> proof{kProvedLongLived};  // what this process asks for by now
@@ -155,7 +159,7 @@ void look_for_caller(Connection& connection, int socket) {
   if (!may_share_with(fd)) return later(connection, Why::other_user);
   auto segment = receive_memory(fd);
   if (!segment) return later(connection, segment.error().code() == EPROTO ? Why::wrong_version : Why::waiting);
-  if (segment->payload().size() < kStreamBytes) return give_up(connection, Why::wrong_version);
+  if (segment->payload().size() < kLeastStreamBytes) return give_up(connection, Why::wrong_version);
   // The program still holds what its peer has long reset: the caller means a new one, with the same addresses.
   if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);
   withdraw(connection);
@@ -177,6 +181,22 @@ void spread_over_cache(StreamControl& control) {
   }
 }
 
+std::size_t send_buffer_of(int socket) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  kernel::libc().getsockopt(socket, SOL_SOCKET, SO_SNDBUF, &value, &size);
+  return static_cast<std::size_t>(std::max(value, 0));
+}
+
+// A program whose address space is limited needs most of it for itself.
+std::size_t bulk_bytes_for(int socket) {
+  constexpr std::size_t kShare = 1024;
+  std::size_t most = kMostBulkBytes;
+  if (rlimit limit{}; ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    most = std::max(std::min<std::size_t>(limit.rlim_cur / kShare, most), kLeastBulkBytes) / kPage * kPage;
+  return std::min(bulk_size_for(send_buffer_of(socket)), most);
+}
+
 void call(Connection& connection, int socket, const Name& name) {
   const int fd = kernel::libc().socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return later(connection, errno == EPERM || errno == EACCES ? Why::forbidden : Why::no_descriptors);
@@ -185,8 +205,10 @@ void call(Connection& connection, int socket, const Name& name) {
     return later(connection, Why::waiting);
   if (!may_share_with(fd)) return later(connection, Why::other_user);
   if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);  // the same from the other side
-  auto segment = Segment::create(
-      {.name = kStreamName, .layout = kStreamLayout, .payload_size = kStreamBytes, .committed = kFirstCommitted});
+  auto segment = Segment::create({.name = kStreamName,
+                                  .layout = kStreamLayout,
+                                  .payload_size = stream_bytes(bulk_bytes_for(socket)),
+                                  .committed = kFirstCommitted});
   if (!segment) return later(connection, segment.error().code() == EMFILE ? Why::no_descriptors : Why::no_memory);
   spread_over_cache(*reinterpret_cast<StreamControl*>(segment->payload().data()));
   if (!send_segment(fd, *segment)) return later(connection, Why::waiting);
@@ -211,13 +233,6 @@ void deliver_doorbells_at_once(Connection& connection, int socket) {
   replace(IPPROTO_TCP, TCP_NODELAY, 1, connection.nodelay);
   replace(IPPROTO_TCP, TCP_CORK, 0, connection.cork);
   replace(SOL_SOCKET, SO_RCVLOWAT, 1, connection.low_water);  // a listener's is its connections' too
-}
-
-std::size_t send_buffer_of(int socket) {
-  int value = 0;
-  socklen_t size = sizeof value;
-  kernel::libc().getsockopt(socket, SOL_SOCKET, SO_SNDBUF, &value, &size);
-  return static_cast<std::size_t>(std::max(value, 0));
 }
 
 // Calls of ours that a sandbox may refuse though it lets the program's own through: tried before anything depends on
@@ -304,12 +319,32 @@ bool withdraw_for_now(Connection& connection) {
   return true;
 }
 
+namespace {
+
+// mlockall(MCL_FUTURE) gave memory to all of it, before anything was put there.
+void give_back_locked_memory(const StreamMemory& memory, int fd) {
+  std::byte* const bulk = memory.bulk(0);
+  const std::size_t bytes = 2 * memory.bulk_bytes / kPage * kPage;
+  unsigned char resident = 0;
+  if (::mincore(bulk + bytes - kPage, kPage, &resident) != 0 || (resident & 1) == 0) return;
+  for (const Direction& direction : memory.control().direction)
+    if (direction.sending.committed.load() != 0) return;
+  ::munlock(bulk, bytes);
+  ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              bulk - memory.base + static_cast<off_t>(kSegmentPayloadOffset), static_cast<off_t>(bytes));
+}
+
+}  // namespace
+
 void attach(Connection& connection, int socket, Segment segment, int side) {
   Segment::Parts parts = std::move(segment).release();
   struct stat info {};
   connection.memory_inode = ::fstat(parts.fd.get(), &info) == 0 ? info.st_ino : 0;
-  const int kept = is_high_number(socket) ? -1 : make_internal(parts.fd.release(), Need::some_day);
-  connection.memory = {parts.payload.data(), kept};  // without a descriptor it works, but cannot be passed on
+  connection.memory_bytes = parts.payload.size();
+  connection.memory = {parts.payload.data(), -1, bulk_bytes_of(parts.payload.size())};
+  give_back_locked_memory(connection.memory, parts.fd.get());
+  // Without a descriptor it works, but cannot be passed on.
+  if (!is_high_number(socket)) connection.memory.fd = make_internal(parts.fd.release(), Need::some_day);
   connection.side = side;
   connection.inode = ::fstat(socket, &info) == 0 ? info.st_ino : 0;
   if (Opened opened = connection.opened.load(); opened == Opened::unknown && tcp_counts_agree(socket, opened))

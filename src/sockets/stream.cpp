@@ -42,7 +42,7 @@ std::size_t bulk_size_for(std::size_t send_buffer) {
     cache = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
     second_level.store(cache = cache > 0 ? cache : kUnknown, std::memory_order_relaxed);
   }
-  return std::clamp(std::min(send_buffer, 2 * static_cast<std::size_t>(cache)), kLeastBulkUsed, kBulkBytes);
+  return std::clamp(std::min(send_buffer, 2 * static_cast<std::size_t>(cache)), kLeastBulkBytes, kMostBulkBytes);
 }
 
 // ---- sending
@@ -57,9 +57,9 @@ std::size_t Sender::bulk_used(std::uint64_t tail) const {
 
 bool Sender::commit(std::size_t bytes) {
   std::atomic<std::uint64_t>& committed = direction_.sending.committed;
-  const std::uint64_t have = std::min<std::uint64_t>(committed.load(std::memory_order_relaxed), kBulkBytes);
+  const std::uint64_t have = std::min<std::uint64_t>(committed.load(std::memory_order_relaxed), memory_.bulk_bytes);
   if (bytes <= have) return true;
-  const std::size_t want = std::min((bytes + kCommitStep - 1) / kCommitStep * kCommitStep, kBulkBytes);
+  const std::size_t want = std::min((bytes + kCommitStep - 1) / kCommitStep * kCommitStep, memory_.bulk_bytes);
   const auto start = static_cast<off_t>(bulk_ - memory_.base + static_cast<std::ptrdiff_t>(kSegmentPayloadOffset));
   // By system call: this may run in any program at any time, and is not a cancellation point.
   // By its place, not its number, which another thread may give back to the program: but not before Linux 5.14.
@@ -245,7 +245,7 @@ bool Receiver::look(std::uint64_t position, Look& look) {
   BulkPlace place;
   std::memcpy(&place, payload, sizeof place);
   const std::uint32_t length = header & ~std::uint32_t{kInBulk};
-  if (length > kLargestChunk || place.offset > kBulkBytes || length > kBulkBytes - place.offset)
+  if (length > kLargestChunk || place.offset > bulk_bytes_ || length > bulk_bytes_ - place.offset)
     return broken_ = true, false;
   look = {bulk_ + place.offset, length, place.position + whole_lines(length)};
   return true;

@@ -22,11 +22,12 @@ namespace viaduct::sockets {
 struct StreamMemory {
   std::byte* base = nullptr;  // the segment's payload
   int fd = -1;                // its memfd, for memory on demand
+  std::size_t bulk_bytes = 0;
 
   StreamControl& control() const { return *reinterpret_cast<StreamControl*>(base); }
   Direction& direction(int which) const { return control().direction[which]; }
   std::byte* slots(int which) const { return base + ring_offset(which); }
-  std::byte* bulk(int which) const { return base + bulk_offset(which); }
+  std::byte* bulk(int which) const { return base + kFirstCommitted + static_cast<std::size_t>(which) * bulk_bytes; }
 };
 
 // How much of the bulk area a sender should use. What one core has just written, another can fetch only slowly: from
@@ -141,7 +142,8 @@ class Sender {
   }
   std::size_t bulk_size() const {
     const std::uint64_t size = direction_.sending.bulk_size.load(std::memory_order_relaxed);
-    return static_cast<std::size_t>(std::clamp<std::uint64_t>(size, kLeastBulkUsed, kBulkBytes) / kLine * kLine);
+    return static_cast<std::size_t>(std::clamp<std::uint64_t>(size, kLeastBulkBytes, memory_.bulk_bytes) / kLine *
+                                    kLine);
   }
   std::size_t bulk_used(std::uint64_t tail) const;
   bool commit(std::size_t bytes);
@@ -218,7 +220,10 @@ class SlotSeen {
 class Receiver {
  public:
   Receiver(const StreamMemory& memory, int direction)
-      : direction_(memory.direction(direction)), slots_(memory.slots(direction)), bulk_(memory.bulk(direction)) {}
+      : direction_(memory.direction(direction)),
+        slots_(memory.slots(direction)),
+        bulk_(memory.bulk(direction)),
+        bulk_bytes_(memory.bulk_bytes) {}
 
   enum class Take { consume, peek, discard };
   // Fills `pieces` with what is there. 0: nothing, or `broken()`.
@@ -279,6 +284,7 @@ class Receiver {
   Direction& direction_;
   std::byte* slots_;
   std::byte* bulk_;
+  std::size_t bulk_bytes_;
   bool broken_ = false;
 };
 

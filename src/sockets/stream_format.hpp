@@ -33,8 +33,8 @@ constexpr std::size_t kLine = 64;
 constexpr std::uint32_t kSlots = 256;
 constexpr std::size_t kSlotBytes = 64;
 constexpr std::size_t kInlineBytes = kSlotBytes - 8;
-constexpr std::size_t kBulkBytes = std::size_t{4} << 20;       // of address space; memory as it is used
-constexpr std::size_t kLeastBulkUsed = std::size_t{64} << 10;  // of it: how much is up to the sender (bulk_size)
+constexpr std::size_t kLeastBulkBytes = std::size_t{64} << 10;
+constexpr std::size_t kMostBulkBytes = std::size_t{4} << 20;
 constexpr std::size_t kLargestChunk = std::size_t{16} << 10;
 
 // Where a direction's bytes go. A sender moves on, never back.
@@ -70,7 +70,7 @@ struct alignas(kLine) SendState {  // written by the sending end, under its lock
   std::atomic<std::uint64_t> seen_head;
   std::atomic<std::uint64_t> seen_bulk_head;
   std::atomic<std::uint64_t> committed;  // bytes of the bulk area that have memory
-  std::atomic<std::uint64_t> bulk_size;  // bytes of the bulk area that are used: set before the first
+  std::atomic<std::uint64_t> bulk_size;  // bytes of the bulk area that the sender uses: set before the first
 };
 static_assert(sizeof(SendState) == kLine);
 
@@ -167,14 +167,20 @@ constexpr std::size_t kRingBytes = kSlots * kSlotBytes;
 constexpr std::size_t ring_offset(int direction) {
   return kControlBytes + static_cast<std::size_t>(direction) * kRingBytes;
 }
-constexpr std::size_t bulk_offset(int direction) {
-  return ring_offset(2) + static_cast<std::size_t>(direction) * kBulkBytes;
-}
-constexpr std::size_t kStreamBytes = bulk_offset(2);
 constexpr std::size_t kFirstCommitted = ring_offset(2);  // the rest gets memory as it is used
+
+// The bulk areas, each as large as whoever makes the segment chose, are all the rest.
+constexpr std::size_t stream_bytes(std::size_t bulk_bytes) {
+  return kFirstCommitted + 2 * bulk_bytes;
+}
+constexpr std::size_t kLeastStreamBytes = stream_bytes(kLeastBulkBytes);
+constexpr std::size_t bulk_bytes_of(std::size_t stream_bytes) {
+  const std::size_t each = (stream_bytes - kFirstCommitted) / 2 / kLine * kLine;
+  return each < kMostBulkBytes ? each : kMostBulkBytes;
+}
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
     "stream 5: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
-    "of 64, 2 x bulk 4194304");
+    "of 64, 2 x bulk");
 
 }  // namespace viaduct::sockets

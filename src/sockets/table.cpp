@@ -113,7 +113,7 @@ void end_under_lock(Connection& connection, int fd) {
   connection.life.store(Life::plain, std::memory_order_release);
   if (attached) {
     close_memory_descriptor(connection);
-    retire_memory(connection.memory.base - kSegmentPayloadOffset, kSegmentPayloadOffset + kStreamBytes);
+    retire_memory(connection.memory.base - kSegmentPayloadOffset, kSegmentPayloadOffset + connection.memory_bytes);
   }
 }
 

@@ -68,7 +68,7 @@ Result<Segment> open_stream(int pid, int memory, int flags) {
   VIADUCT_TRY(Fd file, open_memfd(pid, memory, sockets::kStreamName, flags));
   auto segment = flags == O_RDONLY ? Segment::adopt_to_read(std::move(file), sockets::kStreamLayout)
                                    : Segment::adopt(std::move(file), sockets::kStreamLayout);
-  if (segment && segment->payload().size() < sockets::kStreamBytes)
+  if (segment && segment->payload().size() < sockets::kLeastStreamBytes)
     return Error(EPROTO, "a stream's memory is too small");
   return segment;
 }

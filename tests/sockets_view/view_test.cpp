@@ -59,7 +59,7 @@ class View : public ::testing::Test {
 
   Segment make_stream() {
     auto made = Segment::create(
-        {.name = sockets::kStreamName, .layout = sockets::kStreamLayout, .payload_size = sockets::kStreamBytes});
+        {.name = sockets::kStreamName, .layout = sockets::kStreamLayout, .payload_size = sockets::kLeastStreamBytes});
     EXPECT_TRUE(made);
     return std::move(*made);
   }
