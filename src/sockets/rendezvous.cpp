@@ -181,11 +181,13 @@ void spread_over_cache(StreamControl& control) {
   }
 }
 
-std::size_t send_buffer_of(int socket) {
+// What TCP would take before anybody reads, at least: the peer has a buffer too.
+std::size_t buffers_of(int socket) {
+  constexpr std::size_t kReceiveBuffer = std::size_t{128} << 10;
   int value = 0;
   socklen_t size = sizeof value;
   kernel::libc().getsockopt(socket, SOL_SOCKET, SO_SNDBUF, &value, &size);
-  return static_cast<std::size_t>(std::max(value, 0));
+  return static_cast<std::size_t>(std::max(value, 0)) + kReceiveBuffer;
 }
 
 // A program whose address space is limited needs most of it for itself.
@@ -194,7 +196,7 @@ std::size_t bulk_bytes_for(int socket) {
   std::size_t most = kMostBulkBytes;
   if (rlimit limit{}; ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     most = std::max(std::min<std::size_t>(limit.rlim_cur / kShare, most), kLeastBulkBytes) / kPage * kPage;
-  return std::min(bulk_size_for(send_buffer_of(socket)), most);
+  return std::min(bulk_size_for(buffers_of(socket)), most);
 }
 
 void call(Connection& connection, int socket, const Name& name) {
@@ -351,7 +353,7 @@ void attach(Connection& connection, int socket, Segment segment, int side) {
     connection.opened.store(opened);
   deliver_doorbells_at_once(connection, socket);
   if (std::uint64_t none = 0; connection.outgoing().sending.bulk_size.load() == none)  // or by who had it before exec
-    connection.outgoing().sending.bulk_size.compare_exchange_strong(none, bulk_size_for(send_buffer_of(socket)));
+    connection.outgoing().sending.bulk_size.compare_exchange_strong(none, bulk_size_for(buffers_of(socket)));
   connection.own().pid.store(::getpid());
   join_family(connection.own().holders, ::getpid());
   registry_attached(connection);

@@ -34,7 +34,7 @@ constexpr std::size_t whole_lines(std::size_t bytes) {
 
 }  // namespace
 
-std::size_t bulk_size_for(std::size_t send_buffer) {
+std::size_t bulk_size_for(std::size_t buffers) {
   static std::atomic<long> second_level{0};
   long cache = second_level.load(std::memory_order_relaxed);
   if (cache <= 0) {
@@ -42,7 +42,7 @@ std::size_t bulk_size_for(std::size_t send_buffer) {
     cache = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
     second_level.store(cache = cache > 0 ? cache : kUnknown, std::memory_order_relaxed);
   }
-  return std::clamp(std::min(send_buffer, 2 * static_cast<std::size_t>(cache)), kLeastBulkBytes, kMostBulkBytes);
+  return std::clamp(std::min(buffers, 2 * static_cast<std::size_t>(cache)), kLeastBulkBytes, kMostBulkBytes);
 }
 
 // ---- sending
