@@ -123,7 +123,7 @@ std::uint32_t events_for_kernel(const EpollItem& item) {
     return EPOLLET;  // the kernel adds errors and hang-ups to whatever it is told: those once, to be dropped
   if (!item.connection->attached() || !sends_on_ring(*item.connection)) return item.events;
   std::uint32_t events = item.events & ~kEpollRoom;
-  if ((events & kEpollData) == 0) events |= EPOLLIN | EPOLLET;  // doorbells, once each
+  if ((events & kEpollData) == 0 && !item.ended) events |= EPOLLIN | EPOLLET;  // doorbells, once each
   return events;
 }
 
@@ -150,6 +150,7 @@ bool tell_kernel(EpollItem& item) {
     errno = kept;
     return false;
   }
+  if (item.fired && item.kernel_events == kEpollSpent) return true;
   epoll_event event{};
   event.events = events_for_kernel(item);
   if (event.events == item.kernel_events) return true;
@@ -164,7 +165,7 @@ namespace {
 // Nobody can tell the kernel anything any more of a member whose number is closed: should its connection go back to
 // TCP, it has to hear of room there.
 void tell_kernel_for_good(EpollItem& item) {
-  const std::uint32_t events = item.kernel_events | (item.fired ? 0 : item.events & EPOLLOUT);
+  const std::uint32_t events = item.fired ? item.kernel_events : item.kernel_events | (item.events & EPOLLOUT);
   if (events == item.kernel_events) return;
   const int kept = errno;
   epoll_event event{};
@@ -275,6 +276,7 @@ void change(EpollItem& item, const epoll_event& event) {
   item.fired = false;
   item.deleted = false;
   item.room_told = false;
+  item.ended = false;
   item.reported = 0;
   item.still = {};
   if ((event.events & (EPOLLET | EPOLLONESHOT)) != 0)

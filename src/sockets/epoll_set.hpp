@@ -27,6 +27,8 @@ class EpollSet;
 
 // What the kernel says of data and of room, in both its words; a program asks for either.
 constexpr std::uint32_t kEpollData = EPOLLIN | EPOLLRDNORM;
+// As EpollItem::kernel_events: it has told once what it was to tell once, and says nothing. Never the program's.
+constexpr std::uint32_t kEpollSpent = EPOLLONESHOT | EPOLLEXCLUSIVE;
 constexpr std::uint32_t kEpollRoom = EPOLLOUT | EPOLLWRNORM;
 
 struct alignas(kLine) EpollItem {
@@ -65,6 +67,7 @@ struct alignas(kLine) EpollItem {
   int id = 0;
   std::uint32_t uses = 0;           // of this object so far, as many as an event's data can tell
   std::uint32_t kernel_events = 0;  // what the kernel was told last
+  bool ended = false;               // that the peer sends no more was told
   EpollItem* next_free = nullptr;
 };
 static_assert(offsetof(EpollItem, heard_in) == kLine);

@@ -41,7 +41,11 @@ class EpollSet {
     last_told_ns = 0;
     waits_since_kernel = 0;
     kernel_is_due = false;
+    due_since = 0;
     kernel_asked = 0;
+    kernel_looked = 0;
+    kernel_first = 0;
+    kernel_repeats = false;
     heard_until = 0;
   }
 
@@ -174,9 +178,13 @@ class EpollSet {
   std::uint64_t last_kernel_ns = 0;
   std::uint64_t last_told_ns = 0;  // of all changes
   int waits_since_kernel = 0;
-  bool kernel_is_due = false;      // rings had as much as the program takes at once
-  std::uint64_t kernel_asked = 0;  // the moment at which the kernel last told all it had
-  std::uint64_t heard_until = 0;   // the latest moment that is known
+  bool kernel_is_due = false;  // rings had as much as the program takes at once
+  std::uint64_t due_since = 0;
+  std::uint64_t kernel_asked = 0;   // the moment at which the kernel last told all it had
+  std::uint64_t kernel_looked = 0;  // the moment at which it was last asked
+  std::uint64_t kernel_first = 0;   // what it told first then, if there was no place for more
+  bool kernel_repeats = false;      // and it was the same the time before
+  std::uint64_t heard_until = 0;    // the latest moment that is known
   Spinner spinner{settings().spin_ns};
   EpollSet* next_free = nullptr;
 

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::uint64_t kKernelTurnNs = 20'000;  // the kernel's descriptors are not left waiting longer than this
 constexpr std::uint64_t kTellNs = 1'000'000;     // nor are the program's changes kept from it longer, sleep or not
-constexpr int kWaitsPerTurn = 16;                // waits between looks at the clock, while rings have something
+constexpr int kWaitsPerTurn = 16;                // waits between looks at the clock, while rings have something,
+constexpr std::uint64_t kTurnMoments = 2048;     // if they take no longer than about as much
 constexpr int kLookAhead = 6;                    // members whose lines are asked for ahead
 constexpr int kLeastHeard = 64;                  // looked for, however few the program takes
 
@@ -34,14 +35,18 @@ class Waiting {
       found = from_rings();
       if (is_enough(found)) [[likely]]
         return found;
+    } else if (++set_.waits_since_kernel < kWaitsPerTurn && (found = from_rings(set_.due_since)) != 0) {
+      return found;
     }
     return wait_longer(found, deadline);
   }
 
  private:
-  // The clock costs as much as a look: asked now and then, unless there is time to lose.
+  // The clock costs as much as a look: asked now and then, unless there is time to lose. The processor's own tells when
+  // a program takes its time with what it was told.
   bool is_enough(int found) {
-    return found != 0 && !tcp_is_older_ && news_ && ++set_.waits_since_kernel < kWaitsPerTurn;
+    return found != 0 && !tcp_is_older_ && news_ && ++set_.waits_since_kernel < kWaitsPerTurn &&
+           moment_now() - set_.kernel_looked < kTurnMoments;
   }
 
   // `found` in the rings so far.
@@ -61,7 +66,8 @@ class Waiting {
       }
       const std::uint64_t now = now_ns();
       const bool kernel_turn = now - set_.last_kernel_ns > kKernelTurnNs && now > set_.last_kernel_ns;
-      if (found == most_) set_.kernel_is_due = kernel_turn;  // no place for its events: it is the first next time
+      // No place for its events: it is the first next time, behind what has come to the rings until now.
+      if (found == most_ && (set_.kernel_is_due = kernel_turn)) set_.due_since = moment_now();
       if (found != 0) return found < most_ && kernel_turn ? std::max(glance_at_kernel(found, now), found) : found;
       if (first && deadline.expired(now)) return from_kernel(0, 0);
       if (set_.active_count != 0) {
@@ -133,11 +139,13 @@ class Waiting {
     return false;
   }
 
-  int from_rings() {
+  // `until`: of what is new only that which was sent by then.
+  int from_rings(std::uint64_t until = UINT64_MAX) {
     const BriefLock::Hold hold(set_.lock);
-    const int heard = listen(set_.kernel_asked), older = older_than_tcp(heard);
-    tcp_is_older_ = older != heard;
-    const int told = std::min(older, most_);
+    const int heard = sent_until(until, listen(set_.kernel_asked)), older = older_than_tcp(heard);
+    // Where the kernel fills all places with the same again and again, it is the rings' turn.
+    tcp_is_older_ = older != heard && !std::exchange(set_.kernel_repeats, false);
+    const int told = std::min(tcp_is_older_ ? older : heard, most_);
     for (int i = 0; i < told; ++i) tell(*set_.heard[i], i);
     news_ = told == 0 || set_.heard[told - 1]->heard_news;
     return tcp_is_older_ ? told : from_nested(told);
@@ -238,6 +246,14 @@ class Waiting {
         unread.mark.after_tcp() && connection.incoming().tally.tcp_used.load(std::memory_order_relaxed) > tcp_known;
   }
 
+  int sent_until(std::uint64_t moment, int heard) const {
+    if (moment == UINT64_MAX) [[likely]]
+      return heard;
+    int count = 0;
+    while (count < heard && set_.heard[count]->heard_news && set_.heard[count]->heard_since <= moment) ++count;
+    return count;
+  }
+
   // How many of those heard come before the first that its sender sent after using TCP: the kernel may have older.
   int older_than_tcp(int heard) const {
     int count = 0;
@@ -283,6 +299,7 @@ class Waiting {
     set_.kernel_is_due = false;
     const std::uint64_t asked_before = set_.kernel_asked;
     const std::uint64_t now = moment_now();
+    set_.kernel_looked = now;
     tcp_heard_ = false;
     const int got = [&] {
       const Cancellable sleep;
@@ -293,6 +310,9 @@ class Waiting {
     }();
     set_.last_kernel_ns = now_ns();
     if (got < most_ - already) set_.kernel_asked = now;  // it has no more
+    const std::uint64_t first = got > 0 && got == most_ - already ? events_[already].data.u64 : 0;
+    set_.kernel_repeats = first != 0 && first == set_.kernel_first;
+    set_.kernel_first = first;
     set_.heard_until = std::max(set_.heard_until, slept_since_ != 0 ? moment_now() : now);
     if (got < 0) return already != 0 ? already : -1;
     const int all = translate(already, got);
@@ -345,12 +365,13 @@ class Waiting {
     event.data.u64 = item.data;
     if (item.connection == nullptr) return true;  // another process holds it still, we do not
     Connection& connection = *item.connection;
-    if (item.fired && (item.events & EPOLLONESHOT) != 0)
-      item.kernel_events = 0;  // spent, and told by the ring meanwhile
+    const bool shot = (item.kernel_events & EPOLLONESHOT) != 0;  // then it is spent, perhaps on a doorbell
+    if (item.fired && (item.events & EPOLLONESHOT) != 0 && item.kernel_events != EPOLLET)
+      item.kernel_events = shot ? kEpollSpent : 0;  // told by the ring meanwhile
     if (item.deleted || item.fired) return false;
     if (!connection.attached()) {
       tcp_heard_ = true;
-      if ((item.events & EPOLLONESHOT) != 0) item.fired = true, item.kernel_events = 0;
+      if ((item.events & EPOLLONESHOT) != 0) item.fired = true, item.kernel_events = shot ? kEpollSpent : 0;
       return true;
     }
     serve_requests(connection, item.fd);
@@ -366,7 +387,7 @@ class Waiting {
     // It is rung for another's sleep, on this and other connections.
     if (slept_since_ == 0 && connection.named.load()) end_sleep(set_, item);
     if (in != 0 && over == 0 && !readable_after_all(connection, item.fd, true, own_sleeps(item))) bits &= ~kEpollData;
-    if ((item.events & EPOLLONESHOT) != 0) item.kernel_events = 0;  // it has spent its shot, perhaps on a doorbell
+    if ((item.events & EPOLLONESHOT) != 0) item.kernel_events = 0;
     set_.activate(item);
     if (others_sleep()) connection.incoming().data.armed.store(kRingForMe);
     if (sends_on_ring(connection) && over == 0) bits &= ~kEpollRoom;
@@ -379,7 +400,13 @@ class Waiting {
       return false;
     }
     event.events = bits;
-    if ((item.events & EPOLLONESHOT) != 0) item.fired = true;
+    if ((item.events & EPOLLONESHOT) != 0) {
+      item.fired = true;
+      if (shot) item.kernel_events = kEpollSpent;
+    } else if (over != 0 && !item.ended) {
+      item.ended = true;
+      tell_kernel(item);
+    }
     return true;
   }
 

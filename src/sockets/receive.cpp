@@ -20,7 +20,7 @@ namespace viaduct::sockets {
 
 namespace {
 
-enum class Got { bytes, nothing, end, fault };
+enum class Got { bytes, nothing, mark, end, fault };  // mark: of urgent data, which a call does not read across
 
 constexpr std::uint64_t kKernelLookNs = 20'000;  // an empty ring asks the kernel for the end of the stream as often
 
@@ -67,7 +67,7 @@ class Reading {
         case kDiscard:
           break;
         default:
-          return going_on && at_urgent_mark() ? Got::nothing : from_kernel(SIZE_MAX);
+          return going_on && at_urgent_mark() ? Got::mark : from_kernel(SIZE_MAX);
       }
       const std::uint32_t stage = follow_path(connection_, fd_);
       if (stage == kDiscard || stage == kReadTcp) return Got::nothing;
@@ -93,7 +93,6 @@ class Reading {
     return told == EPIPE ? 0 : told;
   }
 
-  // Which a call does not read across.
   bool at_urgent_mark() const {
     int at_mark = 0;
     return kernel::libc().ioctl(fd_, SIOCATMARK, &at_mark) == 0 && at_mark != 0;
@@ -355,7 +354,7 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
     }
     if (connection.bell_shared.load(std::memory_order_relaxed)) [[unlikely]]
       sets_note_read(connection);
-    if (got == Got::end) return static_cast<ssize_t>(total);
+    if (got == Got::end || got == Got::mark) return static_cast<ssize_t>(total);
     if (got == Got::fault && total != 0) connection.pending_error.store(errno);  // told the next time
     if (got == Got::fault) return total != 0 ? static_cast<ssize_t>(total) : -1;
     if (got == Got::bytes && may_go_on && !pieces.done() && (flags & MSG_PEEK) == 0) continue;

@@ -32,8 +32,7 @@ struct StreamMemory {
 
 // How much of the bulk area a sender should use. What one core has just written, another can fetch only slowly: from
 // the first one's cache. Where the area is larger than that cache, a stream's bytes have left it by the time they are
-// read, which is several times faster. But no more than the socket's own send buffer would take, if somebody made it
-// small.
+// read, which is several times faster. But no more than TCP's buffers would take, if somebody made them small.
 std::size_t bulk_size_for(std::size_t buffers);
 
 // A cursor over the caller's buffers: what is left to send, or to fill.

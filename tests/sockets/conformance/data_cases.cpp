@@ -273,6 +273,19 @@ CASE(data, urgent, "MSG_OOB: sent, seen by poll, received out of line, the strea
   call("recv", ::recv(link.fd, in, 30, MSG_WAITALL), in);
 }
 
+CASE(data, urgent_whole, "MSG_WAITALL ends at the mark of urgent data") {
+  Link link = run.warm();
+  char in[64] = {};
+  run.peer_sends(link, 10);
+  run.agent.tell(Order::send_once, link.number, 1, MSG_OOB);
+  run.peer_sends(link, 10);
+  pollfd entry{link.fd, POLLPRI, 0};
+  ::poll(&entry, 1, 1000);
+  call("recv of more than is before the mark", ::recv(link.fd, in, 20, MSG_WAITALL), in);
+  call("recv OOB", ::recv(link.fd, in, 1, MSG_OOB), in);
+  call("recv of what is behind it", ::recv(link.fd, in, 10, MSG_WAITALL), in);
+}
+
 CASE(data, stdio, "fdopen on a socket: fprintf, fgets and fread, then plain calls again") {
   Link link = run.warm();
   run.peer_sends(link, 40);

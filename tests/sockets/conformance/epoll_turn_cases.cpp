@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,16 @@
 #include "sockets/conformance/harness.hpp"
 
 namespace conformance {
+
+namespace {
+
+int unread(int fd) {
+  int bytes = 0;
+  ::ioctl(fd, FIONREAD, &bytes);
+  return bytes;
+}
+
+}  // namespace
 
 CASE(epoll, room, "a sender that sends only when it is told to, and a receiver that reads much later") {
   for (const std::uint32_t how : {static_cast<std::uint32_t>(EPOLLOUT), EPOLLIN | EPOLLOUT}) {
@@ -62,6 +73,93 @@ CASE(epoll, turns, "one event at a time, a connection that always has data, and 
     note("told of the connection %d, of the pipe %d", told[1], told[2]);
   }
   for (const int fd : {set, pipe[0], pipe[1]}) ::close(fd);
+}
+
+CASE(epoll, slow_turns,
+     "a program that takes its time, a connection that has news each time, and a pipe that has some") {
+  constexpr int kTurns = 40;
+  Link link = run.warm();
+  int pipe[2];
+  if (::pipe(pipe) != 0) return;
+  const int set = ::epoll_create1(0);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 1}};
+  ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event);
+  event.data.u64 = 2;
+  ::epoll_ctl(set, EPOLL_CTL_ADD, pipe[0], &event);
+  for (const int most : {1, 8}) {
+    for (int turn = 0, written = -1; turn < kTurns; ++turn) {
+      run.peer_sends(link, 5);
+      if (turn == kTurns / 2) written = ::write(pipe[1], "x", 1) == 1 ? turn : -1;
+      ::usleep(1000);
+      epoll_event events[8];
+      const int told = ::epoll_wait(set, events, most, 1000);
+      for (int i = 0; i < told; ++i) {
+        char byte;
+        if (events[i].data.u64 == 1)
+          (void)link.receive(static_cast<std::size_t>(std::max(0, unread(link.fd))));
+        else if (::read(pipe[0], &byte, 1) == 1)
+          note("the pipe: %s", turn - written <= 3 ? "soon" : "late");
+      }
+    }
+    (void)link.receive(static_cast<std::size_t>(std::max(0, unread(link.fd))));
+  }
+  for (const int fd : {set, pipe[0], pipe[1]}) ::close(fd);
+}
+
+CASE(epoll, end_only, "a member that is only to be told of the end is told for as long as it lasts") {
+  for (const std::uint32_t events : {std::uint32_t{EPOLLRDHUP}, std::uint32_t{0}}) {
+    Link link = run.warm();
+    const int set = ::epoll_create1(0);
+    epoll_event event{.events = events, .data = {.u64 = 1}};
+    ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event);
+    call("at first", ::epoll_wait(set, &event, 1, 0));
+    run.peer_says("peer shuts down", Order::shutdown, link, SHUT_WR);
+    const auto look = [&] {
+      for (int i = 0; i < 4; ++i) {
+        if (call("epoll_wait", ::epoll_wait(set, &event, 1, i == 3 ? 30 : 0)) == 1)
+          note("%s", poll_bits(event.events).c_str());
+        pollfd outside{set, POLLIN, 0};
+        call("poll of the set", ::poll(&outside, 1, 0));
+      }
+    };
+    ::usleep(20'000);
+    look();
+    ::shutdown(link.fd, SHUT_WR);
+    ::usleep(20'000);
+    look();
+    ::close(set);
+    ::close(link.fd);
+  }
+}
+
+CASE(epoll, spent_and_ended, "EPOLLONESHOT was told, and the connection ends: nothing more") {
+  for (const bool reset : {false, true}) {
+    Link link = run.warm();
+    const int set = ::epoll_create1(0);
+    epoll_event event{.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = 1}};
+    ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event);
+    run.peer_sends(link, 5);
+    call("told", ::epoll_wait(set, &event, 1, 1000));
+    if (reset)
+      run.peer_says("peer resets", Order::abort, link);
+    else
+      run.peer_says("peer closes", Order::close, link);
+    ::usleep(20'000);
+    int readable = 0, told = 0;
+    for (int i = 0; i < 10; ++i) {
+      pollfd outside{set, POLLIN, 0};
+      readable += ::poll(&outside, 1, 1);
+      told += ::epoll_wait(set, &event, 1, 1);
+    }
+    note("readable often: %d, told %d", readable > 1, told);
+    event = {.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = 2}};
+    ::epoll_ctl(set, EPOLL_CTL_MOD, link.fd, &event);
+    event = {};
+    call("asked again", ::epoll_wait(set, &event, 1, 1000));
+    note("%s", poll_bits(event.events).c_str());
+    ::close(set);
+    ::close(link.fd);
+  }
 }
 
 CASE(epoll, past_the_set,
