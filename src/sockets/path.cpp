@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -52,7 +53,7 @@ class RoomySendBuffer {
   explicit RoomySendBuffer(int fd) : fd_(fd) {}
   ~RoomySendBuffer() {
     if (size_ != 0) resize(size_ / 2);  // the kernel doubles what it is told
-    if (unsent_ != 0) set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_);
+    if (unsent_) set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, *unsent_);
   }
   RoomySendBuffer(const RoomySendBuffer&) = delete;
   RoomySendBuffer& operator=(const RoomySendBuffer&) = delete;
@@ -62,7 +63,7 @@ class RoomySendBuffer {
     constexpr int kNoLimit = -1;
     if (std::exchange(grown_, true)) return;
     const int size = get(SOL_SOCKET, SO_SNDBUF), unsent = get(IPPROTO_TCP, TCP_NOTSENT_LOWAT);
-    if (unsent > 0 && set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kNoLimit)) unsent_ = unsent;
+    if (set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kNoLimit)) unsent_ = unsent;
     const int much = static_cast<int>(kMostBulkBytes);
     if (size < 2 * much &&
         (set(SOL_SOCKET, SO_SNDBUFFORCE, much) || (size < kAnybodyMay && set(SOL_SOCKET, SO_SNDBUF, much))))
@@ -84,7 +85,8 @@ class RoomySendBuffer {
 
   int fd_;
   bool grown_ = false;
-  int size_ = 0, unsent_ = 0;  // as they were
+  int size_ = 0;  // as it was
+  std::optional<int> unsent_;
 };
 
 // Waits where the socket does not take more; a descriptor that is set to non-blocking must not lose bytes here.

@@ -40,7 +40,6 @@ constexpr std::size_t kBytesPerOperation = std::size_t{64} << 10;
 // comes late is found soon. Listening is cheaper than calling.
 constexpr std::uint32_t kRarestLook = 512;
 constexpr std::uint32_t kRarestCall = 16384;
-constexpr std::size_t kPage = 4096;
 constexpr int kHelloWaitMs = 20;  // for the memory, once the peer has connected
 
 std::atomic<std::uint32_t> proof{kProvedLongLived};  // what this process asks for by now
@@ -195,8 +194,8 @@ std::size_t bulk_bytes_for(int socket) {
   constexpr std::size_t kShare = 1024;
   std::size_t most = kMostBulkBytes;
   if (rlimit limit{}; ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    most = std::max(std::min<std::size_t>(limit.rlim_cur / kShare, most), kLeastBulkBytes) / kPage * kPage;
-  return std::min(bulk_size_for(buffers_of(socket)), most);
+    most = std::max(std::min<std::size_t>(limit.rlim_cur / kShare, most), kLeastBulkBytes);
+  return std::min(bulk_size_for(buffers_of(socket)), most) / kPage * kPage;
 }
 
 void call(Connection& connection, int socket, const Name& name) {
@@ -326,7 +325,7 @@ namespace {
 // mlockall(MCL_FUTURE) gave memory to all of it, before anything was put there.
 void give_back_locked_memory(const StreamMemory& memory, int fd) {
   std::byte* const bulk = memory.bulk(0);
-  const std::size_t bytes = 2 * memory.bulk_bytes / kPage * kPage;
+  const std::size_t bytes = 2 * memory.bulk_bytes;
   unsigned char resident = 0;
   if (::mincore(bulk + bytes - kPage, kPage, &resident) != 0 || (resident & 1) == 0) return;
   for (const Direction& direction : memory.control().direction)

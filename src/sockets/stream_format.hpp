@@ -162,20 +162,21 @@ struct BulkPlace {         // behind the header
 };
 static_assert(kLargestChunk < kInBulk);
 
-constexpr std::size_t kControlBytes = 4096;
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kControlBytes = kPage;
 constexpr std::size_t kRingBytes = kSlots * kSlotBytes;
 constexpr std::size_t ring_offset(int direction) {
   return kControlBytes + static_cast<std::size_t>(direction) * kRingBytes;
 }
 constexpr std::size_t kFirstCommitted = ring_offset(2);  // the rest gets memory as it is used
 
-// The bulk areas, each as large as whoever makes the segment chose, are all the rest.
+// The bulk areas, each of as many pages as whoever makes the segment chose, are all the rest.
 constexpr std::size_t stream_bytes(std::size_t bulk_bytes) {
   return kFirstCommitted + 2 * bulk_bytes;
 }
 constexpr std::size_t kLeastStreamBytes = stream_bytes(kLeastBulkBytes);
 constexpr std::size_t bulk_bytes_of(std::size_t stream_bytes) {
-  const std::size_t each = (stream_bytes - kFirstCommitted) / 2 / kLine * kLine;
+  const std::size_t each = (stream_bytes - kFirstCommitted) / 2 / kPage * kPage;
   return each < kMostBulkBytes ? each : kMostBulkBytes;
 }
 
