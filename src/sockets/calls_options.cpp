@@ -145,6 +145,7 @@ VIADUCT_EXPORT int getsockopt(int fd, int level, int option, void* value, sockle
   Connection* const connection = find_connection(fd);
   if (connection == nullptr || !connection->attached()) return libc().getsockopt(fd, level, option, value, size);
   if (level == SOL_SOCKET && option == SO_ERROR) {
+    (void)find_reset(*connection, fd);
     if (const int told = connection->pending_error.exchange(0); told != 0 && value != nullptr && *size >= sizeof told) {
       std::memcpy(value, &told, sizeof told);
       *size = sizeof told;

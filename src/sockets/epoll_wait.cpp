@@ -379,10 +379,12 @@ class Waiting {
     if (slept_since_ != 0)
       took_ = std::min(took_, time_had_nobody_slept(connection, slept_since_, set_.last_kernel_ns));
     std::uint32_t bits = event.events;
-    const std::uint32_t over = bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+    std::uint32_t over = bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
     if (over != 0) tcp_heard_ = true;
     const std::uint32_t in = bits & kEpollData;
     if (over != 0 || in != 0) connection.look_at_kernel.store(true, std::memory_order_relaxed);
+    const bool empty = receives_on_ring(connection) && !Receiver(connection.memory, connection.in()).has_data();
+    if ((over != 0 || (in != 0 && empty)) && find_reset(connection, item.fd)) over |= EPOLLERR | EPOLLHUP;
     if (slept_since_ != 0 && alone_) connection.named.store(false);  // that sleep is over
     // It is rung for another's sleep, on this and other connections.
     if (slept_since_ == 0 && connection.named.load()) end_sleep(set_, item);
@@ -391,7 +393,7 @@ class Waiting {
     set_.activate(item);
     if (others_sleep()) connection.incoming().data.armed.store(kRingForMe);
     if (sends_on_ring(connection) && over == 0) bits &= ~kEpollRoom;
-    if ((bits & (kEpollData | kEpollRoom)) != 0 || over != 0) bits |= ring_says(item);
+    if ((bits & (kEpollData | kEpollRoom)) != 0 || over != 0) bits |= ring_says(item) | over;
     bits &= item.events | EPOLLERR | EPOLLHUP;
     bits &= ~static_cast<std::uint32_t>(EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP);
     if (on_edge(item) && (bits & kEpollData) != 0) note_reported(item);

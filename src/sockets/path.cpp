@@ -323,8 +323,21 @@ bool ring_doorbell(Connection& connection, int fd) {
 bool peer_lost_bytes(Connection& connection, int fd) {
   if (connection.peer().closed.load() != 0 || connection.peer().finished.load() != 0) return false;
   if (connection.outgoing().path.mode.load() != kRing) return false;
-  return Receiver(connection.memory, connection.out()).has_data() && tcp_peer_ended(fd) &&
-         !connection.reset_told.exchange(true);
+  if (!Receiver(connection.memory, connection.out()).has_data() || !tcp_peer_ended(fd)) return false;
+  if (connection.reset_told.exchange(true)) return false;
+  // As a reset leaves it, whatever the program does next.
+  const int kept = errno;
+  kernel::libc().shutdown(fd, SHUT_RDWR);
+  errno = kept;
+  connection.sends_no_more.store(true);
+  connection.reads_no_more.store(true);
+  tell_of_shutdown(connection);
+  return true;
+}
+
+bool find_reset(Connection& connection, int fd) {
+  if (peer_lost_bytes(connection, fd)) connection.pending_error.store(ECONNRESET);
+  return connection.pending_error.load(std::memory_order_relaxed) == ECONNRESET;
 }
 
 void tell_of_shutdown(Connection& connection) {

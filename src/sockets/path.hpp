@@ -45,6 +45,8 @@ bool ask_for_unread_over_tcp(Connection& connection, int fd);
 
 // A peer that goes with unread bytes resets a TCP connection; true once.
 bool peer_lost_bytes(Connection& connection, int fd);
+// The same for who only looks, to be told later: true until it was.
+bool find_reset(Connection& connection, int fd);
 
 // To the peer, of halves that the program has shut down.
 void tell_of_shutdown(Connection& connection);

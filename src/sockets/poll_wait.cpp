@@ -214,6 +214,7 @@ class Polling {
     if (said != 0) serve_requests(connection, entry.fd);
     if (said != 0 && slept_since_ != 0)
       took_ = std::min(took_, time_had_nobody_slept(connection, slept_since_, last_kernel_ns));
+    if ((said & POLLRDHUP) != 0 && find_reset(connection, entry.fd)) said |= POLLERR | POLLHUP;
     const bool over = (said & kOver) != 0;
     const std::uint32_t own_sleeps = slept_since_ != 0 && (entry.events & kIn) != 0 ? 1 : 0;
     short bits = static_cast<short>(said & (entry.events | POLLERR | POLLHUP | POLLNVAL) & ~(kIn | kOut));

@@ -448,8 +448,12 @@ CASE(life, close_then_peer_reads, "close right after sending: everything arrives
 
 CASE(life, peer_killed, "a peer that is killed: the end, or a reset where it had bytes unread") {
   if (!run.agent.is_process()) return skip();
-  Link quiet = run.warm(), unread = run.warm(), asleep = run.warm();
-  if (!unread.send(100)) note("send failed");
+  Link quiet = run.warm(), unread = run.warm(), asleep = run.warm(), watched = run.warm(), asked = run.warm();
+  for (Link* link : {&unread, &watched, &asked})
+    if (!link->send(100)) note("send failed");
+  const int set = ::epoll_create1(0);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 1}};
+  ::epoll_ctl(set, EPOLL_CTL_ADD, watched.fd, &event);
   char in[8];
   ssize_t woken = -2;
   std::thread sleeper([&] { woken = ::recv(asleep.fd, in, 1, 0); });
@@ -462,4 +466,24 @@ CASE(life, peer_killed, "a peer that is killed: the end, or a reset where it had
   const ssize_t got = ::recv(unread.fd, in, 1, 0);
   note("reset: %s", got < 0 ? strerrorname_np(errno) : "no");
   note("woken: %zd", woken);
+  const auto sees = [&](const char* what, int fd) {
+    pollfd entry{fd, POLLIN | POLLOUT | POLLRDHUP, 0};
+    ::poll(&entry, 1, 0);
+    note("%s: poll says %s", what, poll_bits(static_cast<unsigned>(entry.revents)).c_str());
+  };
+  sees("reset and told", unread.fd);
+  call("send after that", ::send(unread.fd, "x", 1, MSG_NOSIGNAL));
+  call("epoll_wait", ::epoll_wait(set, &event, 1, 1000));
+  note("%s", poll_bits(event.events).c_str());
+  call("recv", ::recv(watched.fd, in, 1, 0));
+  call("recv again", ::recv(watched.fd, in, 1, 0));
+  sees("reset", asked.fd);
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(asked.fd, SOL_SOCKET, SO_ERROR, &error, &size);
+  note("SO_ERROR %s", strerrorname_np(error));
+  sees("reset and asked", asked.fd);
+  call("send", ::send(asked.fd, "x", 1, MSG_NOSIGNAL));
+  call("recv", ::recv(asked.fd, in, 1, 0));
+  ::close(set);
 }
