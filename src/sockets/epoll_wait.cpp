@@ -35,13 +35,18 @@ class Waiting {
       found = from_rings();
       if (is_enough(found)) [[likely]]
         return found;
-    } else if (++set_.waits_since_kernel < kWaitsPerTurn && (found = from_rings(set_.due_since)) != 0) {
+    } else if (backlog_goes_first() && (found = from_rings(set_.due_since)) != 0) {
       return found;
     }
     return wait_longer(found, deadline);
   }
 
  private:
+  // What the rings had when the kernel became due, if the program takes it at once.
+  bool backlog_goes_first() {
+    return ++set_.waits_since_kernel < kWaitsPerTurn && moment_now() - set_.due_since < kWaitsPerTurn * kTurnMoments;
+  }
+
   // The clock costs as much as a look: asked now and then, unless there is time to lose. The processor's own tells when
   // a program takes its time with what it was told.
   bool is_enough(int found) {

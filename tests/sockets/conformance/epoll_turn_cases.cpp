@@ -98,7 +98,7 @@ CASE(epoll, slow_turns,
         if (events[i].data.u64 == 1)
           (void)link.receive(static_cast<std::size_t>(std::max(0, unread(link.fd))));
         else if (::read(pipe[0], &byte, 1) == 1)
-          note("the pipe: %s", turn - written <= 3 ? "soon" : "late");
+          note("the pipe: %s", turn - written <= 8 ? "soon" : "late");
       }
     }
     (void)link.receive(static_cast<std::size_t>(std::max(0, unread(link.fd))));
