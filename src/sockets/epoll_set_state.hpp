@@ -28,6 +28,7 @@ class EpollSet {
  public:
   static constexpr int kUsualActive = 128;  // more only where all of them have something
   static constexpr int kMostNested = 256;
+  static constexpr unsigned kTurnsPerRest = 4096;  // waits
 
   void start() {
     epoch.fetch_add(1);
@@ -57,6 +58,7 @@ class EpollSet {
       put_to_sleep(*active[turn++ % static_cast<unsigned>(active_count)]);
     if (active_count == capacity && !grow()) return arm(item);  // no memory: its doorbell will have to do
     if (item.armed && sleeping.load() == 0) disarm(item);
+    item.heard_in = turn - 1;
     item.active = true;
     active[active_count] = &item;
     active_count.fetch_add(1, std::memory_order_release);
@@ -89,6 +91,13 @@ class EpollSet {
     deactivate(item);
     tell_kernel(item);
     return true;
+  }
+
+  // A set that never sleeps does not look for ever at those that were silent for so long: they ring.
+  void rest_silent() {
+    constexpr int kFew = 8;  // cost nothing
+    for (int i = active_count - 1; i >= 0 && active_count > kFew; --i)
+      if (turn - active[i]->heard_in > 2 * kTurnsPerRest && !lacks_room(*active[i])) put_to_sleep(*active[i]);
   }
 
   // Whoever rang last has disarmed: armed anew each time. Only for an active member may the bell of another do.

@@ -194,7 +194,8 @@ class Waiting {
   // member behind the others when something comes, and when it was told. Returns how many. `tcp_known`: what was on TCP
   // until then has been told.
   int listen(std::uint64_t tcp_known) {
-    ++set_.turn;
+    if (++set_.turn % EpollSet::kTurnsPerRest == 0) [[unlikely]]
+      set_.rest_silent();
     const int count = set_.active_count;
     const int enough = std::max(most_, kLeastHeard);
     const int start = count != 0 ? static_cast<int>(set_.turn % static_cast<unsigned>(count)) : 0;

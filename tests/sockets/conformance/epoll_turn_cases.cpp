@@ -106,6 +106,33 @@ CASE(epoll, slow_turns,
   for (const int fd : {set, pipe[0], pipe[1]}) ::close(fd);
 }
 
+CASE(epoll, silent_for_long, "members that were silent for ten thousand waits are heard when they have something") {
+  constexpr std::size_t kLinks = 12;
+  for (const std::uint32_t events : {std::uint32_t{EPOLLIN}, std::uint32_t{EPOLLIN | EPOLLET}}) {
+    const int set = ::epoll_create1(0);
+    std::vector<Link> links;
+    for (std::size_t i = 0; i < kLinks; ++i) {
+      links.push_back(run.warm());
+      epoll_event event{.events = events, .data = {.u64 = i}};
+      ::epoll_ctl(set, EPOLL_CTL_ADD, links.back().fd, &event);
+    }
+    epoll_event event{};
+    for (const int timeout : {0, 1000}) {
+      int told = 0;
+      for (int i = 0; i < 14'000; ++i) told += ::epoll_wait(set, &event, 1, 0);
+      note("told meanwhile: %d", told);
+      for (std::size_t i = 0; i < kLinks; ++i) {
+        run.peer_sends(links[i], 5);
+        if (timeout == 0) ::usleep(1000);
+        call("heard", ::epoll_wait(set, &event, 1, timeout));
+        note("%d, received %d", static_cast<int>(event.data.u64), links[i].receive(5));
+      }
+    }
+    ::close(set);
+    for (const Link& link : links) ::close(link.fd);
+  }
+}
+
 CASE(epoll, end_only, "a member that is only to be told of the end is told for as long as it lasts") {
   for (const std::uint32_t events : {std::uint32_t{EPOLLRDHUP}, std::uint32_t{0}}) {
     Link link = run.warm();
