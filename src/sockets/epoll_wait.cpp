@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sockets/cancellation.hpp"
+#include "sockets/epoll_member.hpp"
 #include "sockets/epoll_set_state.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
@@ -83,57 +84,6 @@ class Waiting {
       if (found != 0) return found;
       if (deadline.expired(now_ns())) return 0;
     }
-  }
-
-  static bool wants_data(const EpollItem& item) { return (item.events & kEpollData) != 0; }
-  static bool on_edge(const EpollItem& item) { return (item.events & EPOLLET) != 0; }
-
-  // The events that the ring alone can tell; `unread`: of which slot, if of data.
-  static std::uint32_t ring_says(EpollItem& item, Stillness::FirstUnread* unread = nullptr) {
-    if (item.still.holds()) [[likely]]
-      return 0;
-    if (item.connection == nullptr) return 0;  // another thread has just closed it; who spins holds no lock
-    Connection& connection = *item.connection;
-    if (item.fired || item.deleted || !connection.attached()) return 0;
-    std::uint32_t bits = 0;
-    if (wants_data(item)) {
-      const Stillness before(connection.memory, connection.in());
-      const ReceiveState& state = connection.incoming().receiving;
-      const std::uint32_t taken = state.consumed.load(std::memory_order_relaxed);
-      const bool plainly = receives_on_ring(connection) && connection.low_water.load(std::memory_order_relaxed) == 1 &&
-                           state.pushed_back.load(std::memory_order_relaxed) == 0;
-      if (plainly ? !before.has_data(taken) : !ring_readable(connection, item.fd)) {
-        const bool lasting = (item.events & kEpollRoom) == 0 && receives_on_ring(connection) &&
-                             connection.low_water.load(std::memory_order_relaxed) == 1 &&
-                             before.is_of_head(connection.memory, connection.in());
-        item.still = lasting ? before : Stillness();
-      } else if (!on_edge(item) || has_new_data(item)) {
-        bits = item.events & kEpollData;
-        before.prefetch_behind();
-        if (unread != nullptr) *unread = before.first_unread(taken);
-      }
-    }
-    if (EpollSet::wants_room(item) && !(on_edge(item) && item.room_told && bits == 0) && ring_writable(connection))
-      bits |= item.events & kEpollRoom;
-    return bits;
-  }
-
-  // What it has to add: how the stream ended, and of a half that is on TCP.
-  static std::uint32_t kernel_adds(const EpollItem& item) {
-    const std::uint32_t events = on_edge(item) ? 0 : item.events;
-    const bool in_on_tcp = (events & kEpollData) != 0 && receives_over_tcp(*item.connection);
-    const bool out_on_tcp = (events & kEpollRoom) != 0 && !sends_on_ring(*item.connection);
-    const bool over = item.connection->peer_says_end() || item.connection->has_shut_down();
-    if (!over && !in_on_tcp && !out_on_tcp) [[likely]]
-      return 0;
-    pollfd entry{item.fd, static_cast<short>(POLLRDHUP | (in_on_tcp ? kEpollData : 0) | (out_on_tcp ? kEpollRoom : 0)),
-                 0};
-    kernel::libc().poll(&entry, 1, 0);
-    auto bits = static_cast<std::uint32_t>(entry.revents);
-    if ((bits & EPOLLRDHUP) != 0) bits |= kEpollData;
-    if ((bits & kEpollData) != 0 && in_on_tcp && !readable_after_all(*item.connection, item.fd, true))
-      bits &= ~kEpollData;
-    return bits & (item.events | EPOLLERR | EPOLLHUP);
   }
 
   bool any_ready() {
