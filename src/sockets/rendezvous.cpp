@@ -35,7 +35,7 @@ constexpr std::uint32_t kProvedLongLived = 5;  // operations; request, answer an
 constexpr std::uint32_t kLongestProof = 320;   // where connections ended too soon after that
 // What makes up for the memory.
 constexpr std::uint64_t kMessagesWorthIt = 64, kBytesWorthIt = 1 << 20;
-constexpr std::size_t kBytesPerOperation = std::size_t{64} << 10;
+constexpr std::size_t kBytesPerOperation = std::size_t{16} << 10;
 // Operations between looks: a share of those so far, so that a peer that never comes costs next to nothing and one that
 // comes late is found soon. Listening is cheaper than calling.
 constexpr std::uint32_t kRarestLook = 512;
@@ -124,7 +124,8 @@ void later(Connection& connection, Why why) {
   connection.set_why(why);
   const std::uint32_t now = connection.operations.load(std::memory_order_relaxed);
   const bool listens = connection.life.load(std::memory_order_relaxed) == Life::offering && why != Why::other_user;
-  connection.next_attempt = now + std::clamp<std::uint32_t>(now / 2, 1, listens ? kRarestLook : kRarestCall);
+  connection.next_attempt = now + (listens ? std::clamp<std::uint32_t>(now / 8, 1, kRarestLook)
+                                           : std::clamp<std::uint32_t>(now / 2, 1, kRarestCall));
 }
 
 // ---- the end with the lower address
@@ -189,12 +190,16 @@ std::size_t buffers_of(int socket) {
   return static_cast<std::size_t>(std::max(value, 0)) + kReceiveBuffer;
 }
 
-// A program whose address space is limited needs most of it for itself.
+std::atomic<std::size_t> attached_here{0};
+
+// A program whose address space is limited needs most of it for itself: the more connections, the less for each.
 std::size_t bulk_bytes_for(int socket) {
-  constexpr std::size_t kShare = 1024;
+  constexpr std::size_t kShare = 64;
   std::size_t most = kMostBulkBytes;
-  if (rlimit limit{}; ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    most = std::max(std::min<std::size_t>(limit.rlim_cur / kShare, most), kLeastBulkBytes);
+  if (rlimit limit{}; ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    const std::size_t share = limit.rlim_cur / kShare / (attached_here.load(std::memory_order_relaxed) + 1);
+    most = std::clamp(share, kLeastBulkBytes, most);
+  }
   return std::min(bulk_size_for(buffers_of(socket)), most) / kPage * kPage;
 }
 
@@ -296,6 +301,7 @@ void count_operation(Connection& connection, int fd, std::size_t bytes) {
 void learn_from_end(const Connection& connection) {
   const Life life = connection.life.load();
   if (life != Life::offering && life != Life::attached) return;
+  if (life == Life::attached) attached_here.fetch_sub(1, std::memory_order_relaxed);
   std::uint64_t messages = 0, bytes = 0;
   for (int which = 0; which < 2 && life == Life::attached; ++which) {
     messages += connection.memory.direction(which).tally.messages.load();
@@ -357,6 +363,7 @@ void attach(Connection& connection, int socket, Segment segment, int side) {
   join_family(connection.own().holders, ::getpid());
   registry_attached(connection);
   connection.set_why(Why::accelerated);
+  attached_here.fetch_add(1, std::memory_order_relaxed);
   connection.set_life(Life::attached, std::memory_order_seq_cst);
   tell_of_shutdown(connection);    // of before
   sets_note_attached(connection);  // who sleeps already must be rung for, before the peer may use the ring
