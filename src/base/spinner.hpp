@@ -27,6 +27,7 @@ class Spinner {
       for (int look = 0; look < kLooksPerTimeCheck; ++look) {
         if (ready()) {
           budget_.learn(now - start, false);  // no clock read between the message and its receiver
+          lately_soon_ = eager;
           return true;
         }
         if (!eager) cpu_relax();
@@ -42,6 +43,18 @@ class Spinner {
     return false;
   }
 
+  // Before spin(): a few looks without a clock, where the last wait was over that soon.
+  template <class Ready>
+  bool glance(Ready& ready) {
+    if (!lately_soon_) return false;
+    for (int look = 0; look < kLooksAtAGlance; ++look) {
+      if (!ready()) continue;
+      budget_.learn(0, false);
+      return true;
+    }
+    return lately_soon_ = false;
+  }
+
   // A wait that slept took this long; or would have, had nobody slept.
   void learn(std::uint64_t took_ns) { budget_.learn(took_ns, true); }
   void learn_awake(std::uint64_t took_ns) { budget_.learn(took_ns, false); }
@@ -53,11 +66,13 @@ class Spinner {
   static constexpr std::uint64_t kFirstProbeNs = 2'000;  // most answers of a spinning peer come sooner
   static constexpr std::uint64_t kProbeEveryNs = 10'000;
   static constexpr int kLooksPerTimeCheck = 32;
+  static constexpr int kLooksAtAGlance = 128;
 
   const Clock& clock_;
   const CoreProbe& probe_;
   SpinBudget budget_;
   bool alone_;  // one processor only: the peer cannot run while we spin
+  bool lately_soon_ = false;
 };
 
 }  // namespace viaduct

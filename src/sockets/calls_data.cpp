@@ -13,6 +13,7 @@
 #include "sockets/cancellation.hpp"
 #include "sockets/export.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/messages_limit.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/rights.hpp"
@@ -335,10 +336,11 @@ VIADUCT_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
   return receiving(*connection, fd, call, [&] { return receive_message(*connection, fd, *message, flags); });
 }
 
-// Messages of a stream are what each buffer takes; after the first nothing is waited for.
+// Messages of a stream are what each buffer takes. The time limit is looked at between them only, as the kernel does.
 VIADUCT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
   Connection* const connection = find_connection(fd);
-  if (connection == nullptr) return libc().recvmmsg(fd, messages, count, flags, timeout);
+  if (connection == nullptr || (timeout != nullptr && !MessagesLimit::is_good(*timeout)))
+    return libc().recvmmsg(fd, messages, count, flags, timeout);
   if (!connection->attached()) {
     const auto call = [&] { return libc().recvmmsg(fd, messages, count, flags, timeout); };
     return static_cast<int>(
@@ -349,7 +351,7 @@ VIADUCT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags
   socklen_t size = sizeof error;
   if (libc().getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0) return errno = error, -1;
   unsigned done = 0;
-  for (; done < count; ++done) {
+  for (MessagesLimit limit(timeout); done < count && !(done != 0 && limit.is_over()); ++done) {
     const bool may_wait = done == 0 || (flags & MSG_WAITFORONE) == 0;
     const ssize_t got = receive_message(*connection, fd, messages[done].msg_hdr,
                                         (flags & ~MSG_WAITFORONE) | (may_wait ? 0 : MSG_DONTWAIT));

@@ -44,8 +44,9 @@ template <class Call>
 int replace(int from, int to, Call&& call) {
   if (in_borrowed_memory()) return call();
   if (is_internal(to)) give_up_internal(to);
-  const bool known = find_connection(to) != nullptr;
-  const int kept = known ? libc().fcntl(to, F_DUPFD_CLOEXEC, 3) : -1;
+  Connection* const known = find_connection(to);
+  if (known != nullptr) tell_of_deletions(*known, to);
+  const int kept = known != nullptr ? libc().fcntl(to, F_DUPFD_CLOEXEC, 3) : -1;
   const int copy = call();
   const int error = errno;
   if (copy >= 0) {

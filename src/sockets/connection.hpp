@@ -85,6 +85,7 @@ struct alignas(kLine) Connection {
   std::atomic<bool> tells_unread{false};  // TCP_INQ: messages that are received say how much is left
 
   std::atomic<std::uint64_t> last_kernel_look{0};
+  std::atomic<bool> two_lines{false};  // the last message that was waited for
   Spinner receive_spinner{settings().spin_ns};
   Spinner send_spinner{settings().spin_ns};
   std::atomic<std::uint64_t> full_since_ns{0};  // the sender has waited for room, and nobody has read a slot: head

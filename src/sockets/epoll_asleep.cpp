@@ -107,6 +107,14 @@ void SetAsleep::leave() {
   if (set != nullptr && set->epoch.load() == epoch_) set_leave(*set);
 }
 
+WhileAsleep::WhileAsleep(EpollSet& set) : counted_(set), alone_(set.sleeping.load() == 1) {}
+
+void WhileAsleep::disarm() {
+  const int kept = errno;
+  counted_.leave();
+  errno = kept;
+}
+
 void set_stop_expecting(EpollSet& set) {
   const BriefLock::Hold hold(set.lock);
   if (set.sleeping.load() != 0) return;  // somebody fell asleep meanwhile, and has armed

@@ -226,6 +226,12 @@ void forget_set(int fd) {
   EpollSet* const set = epoll_sets.take(fd);
   if (set == nullptr) return;
   const bool last = set->descriptors.fetch_sub(1) == 1;
+  int other = -1;
+  if (!last) epoll_sets.each([&](int number, EpollSet* found) { other = found == set ? number : other; });
+  epoll_sets.each([&](int, EpollSet* around) {  // before its own lock is taken: the outer one's comes first
+    const BriefLock::Hold hold(around->lock);
+    around->forget_nested(fd, other);
+  });
   const BriefLock::Hold hold(set->lock);
   if (last) {
     each_item_of(*set, [](EpollItem& item) { drop(item); });
@@ -233,14 +239,33 @@ void forget_set(int fd) {
     set_slab.let_go(set);
     return;
   }
-  int other = -1;
-  epoll_sets.each([&](int number, EpollSet* found) { other = found == set ? number : other; });
   each_item_of(*set, [&](EpollItem& item) { item.epoll = item.epoll == fd ? other : item.epoll; });
 }
 
 void forget_sets_in(unsigned first, unsigned last) {
   epoll_sets.each([&](int fd, EpollSet*) {
     if (static_cast<unsigned>(fd) >= first && static_cast<unsigned>(fd) <= last) forget_set(fd);
+  });
+}
+
+namespace {
+
+// The connection's places in sets, each under its set's lock.
+template <class Use>
+void each_place(Connection& connection, Use&& use) {
+  for (auto& place : connection.items) {
+    EpollItem* const item = place.load();
+    if (item == nullptr) continue;
+    const BriefLock::Hold hold(item->set->lock);
+    if (place.load() == item) use(*item->set, *item);
+  }
+}
+
+}  // namespace
+
+void tell_of_deletions(Connection& connection, int fd) {
+  each_place(connection, [fd](EpollSet&, EpollItem& item) {
+    if (item.fd == fd && item.deleted) tell_kernel(item);
   });
 }
 
@@ -258,6 +283,8 @@ void forget_in_sets(Connection& connection, int fd, int duplicate) {
       }
       item->orphan = true;
       item->fd = duplicate;
+    } else if (duplicate < 0 && item->deleted && !item->orphan) {
+      tell_kernel(*item);  // which keeps it for as long as another process has the socket
     } else if (duplicate < 0 && connection.shared.load() && set.held_by_others()) {
       leave_behind(*item);
     } else if (duplicate < 0) {
@@ -334,12 +361,13 @@ int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* ev
   if (event == nullptr && operation != EPOLL_CTL_DEL) return libc.epoll_ctl(epoll, operation, fd, event);
   if (item == nullptr) {
     Connection* const connection = find_connection(fd);
-    if (operation == EPOLL_CTL_ADD && find_set(fd) != nullptr) set.add_nested(fd, *event);
-    if (operation == EPOLL_CTL_MOD || operation == EPOLL_CTL_DEL)
-      set.change_nested(fd, operation == EPOLL_CTL_MOD ? event : nullptr);
     if (operation == EPOLL_CTL_ADD && connection != nullptr && connection->life.load() != Life::plain)
       return add_member(set, epoll, fd, *connection, event);
-    return libc.epoll_ctl(epoll, operation, fd, event);
+    const int result = libc.epoll_ctl(epoll, operation, fd, event);
+    if (result != 0) return result;
+    if (operation == EPOLL_CTL_ADD && find_set(fd) != nullptr) set.add_nested(fd, *event);
+    if (operation != EPOLL_CTL_ADD) set.change_nested(fd, operation == EPOLL_CTL_MOD ? event : nullptr);
+    return 0;
   }
   const bool exclusive = (item->events & EPOLLEXCLUSIVE) != 0 && !item->deleted;  // the kernel refuses to change it
   if (item->connection->attached() && plain_flags && !exclusive && operation >= EPOLL_CTL_ADD &&
@@ -359,21 +387,6 @@ int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* ev
   item->kernel_events = event->events;
   return 0;
 }
-
-namespace {
-
-// The connection's places in sets, each under its set's lock.
-template <class Use>
-void each_place(Connection& connection, Use&& use) {
-  for (auto& place : connection.items) {
-    EpollItem* const item = place.load();
-    if (item == nullptr) continue;
-    const BriefLock::Hold hold(item->set->lock);
-    if (place.load() == item) use(*item->set, *item);
-  }
-}
-
-}  // namespace
 
 void sets_note_attached(Connection& connection) {
   each_place(connection, [](EpollSet& set, EpollItem& item) {
@@ -405,6 +418,13 @@ void sets_note_resumed(Connection& connection) {
   });
 }
 
+std::uint32_t sets_asleep_on(const Connection& connection) {
+  std::uint32_t count = 0;
+  for (const auto& place : connection.items)
+    if (const EpollItem* const item = place.load(); item != nullptr && item->armed) ++count;
+  return count;
+}
+
 // ---- fork: the kernel's set is shared from now on, the table of members is not
 
 void sets_after_fork_in_child(pid_t parent) {
@@ -414,8 +434,7 @@ void sets_after_fork_in_child(pid_t parent) {
     set->lock.reset();
     set->other_holder.store(parent);
     set->sleeping.store(0);
-    // What was armed, or waited, was the parent's doing.
-    set->items.each([](int, EpollItem* item) { item->armed = false; });
+    each_item_of(*set, [](EpollItem& item) { item.armed = false; });  // that was the parent's doing
   });
 }
 

@@ -20,6 +20,7 @@
 #include "base/clock.hpp"
 #include "sockets/connection.hpp"
 #include "sockets/fd_map.hpp"
+#include "sockets/sleep_on_stack.hpp"
 
 namespace viaduct::sockets {
 
@@ -90,6 +91,8 @@ void forget_sets_in(unsigned first, unsigned last);
 // process
 // (-1: none) or another.
 void forget_in_sets(Connection& connection, int fd, int duplicate);
+// Something else is about to get the number: of members that were deleted the kernel must know.
+void tell_of_deletions(Connection& connection, int fd);
 
 int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* event);
 // `exactly`: the kernel knows limits of nanoseconds, for the program has one.
@@ -116,6 +119,19 @@ class SetAsleep {
   std::uint32_t epoch_ = 0;
 };
 
+// The same inside the set's own wait, for as long as it takes.
+class WhileAsleep final : SleepOnStack {
+ public:
+  explicit WhileAsleep(EpollSet& set);
+  ~WhileAsleep() { disarm(); }
+  bool alone() const { return alone_; }  // nobody slept on it before
+
+ private:
+  void disarm() override;
+  SetAsleep counted_;
+  bool alone_;
+};
+
 // The connection has become attached; a send found no room; it was read past a set that waited for its doorbell; its
 // ring is read again.
 void sets_note_attached(Connection& connection);
@@ -124,5 +140,8 @@ void sets_note_read(Connection& connection);
 void sets_note_resumed(Connection& connection);  // Connection::resumed
 
 void sets_after_fork_in_child(pid_t parent);
+
+// How many of its sleepers are sets of this process.
+std::uint32_t sets_asleep_on(const Connection& connection);
 
 }  // namespace viaduct::sockets

@@ -27,7 +27,7 @@ extern std::atomic<bool> edges_in_use;
 class EpollSet {
  public:
   static constexpr int kUsualActive = 128;  // more only where all of them have something
-  static constexpr int kMostNested = 256;
+  static constexpr int kUsualNested = 16;
   static constexpr unsigned kTurnsPerRest = 4096;  // waits
 
   void start() {
@@ -35,7 +35,6 @@ class EpollSet {
     descriptors.store(1);
     active_count.store(0);
     nested_count = 0;
-    members_seen.store(false);
     other_holder.store(0);
     sleeping.store(0);
     last_kernel_ns = 0;
@@ -51,11 +50,10 @@ class EpollSet {
   }
 
   void activate(EpollItem& item) {
-    members_seen.store(true, std::memory_order_relaxed);
     item.idle_sleeps = 0;
     if (item.active) return;
     for (int tries = 0; active_count >= kUsualActive && active_count == capacity && tries < kUsualActive; ++tries)
-      put_to_sleep(*active[turn++ % static_cast<unsigned>(active_count)]);
+      put_to_sleep(*active[next_to_sleep++ % static_cast<unsigned>(active_count)]);
     if (active_count == capacity && !grow()) return arm(item);  // no memory: its doorbell will have to do
     if (item.armed && sleeping.load() == 0) disarm(item);
     item.heard_in = turn - 1;
@@ -103,6 +101,10 @@ class EpollSet {
   // Whoever rang last has disarmed: armed anew each time. Only for an active member may the bell of another do.
   void arm(EpollItem& item, std::uint64_t sleep = kRingForMe) {
     if (!item.connection->attached()) return;
+    if (item.fired) {  // nothing is to be told of it: another thread may be at it, with a bell of its own
+      if (item.armed) disarm(item);
+      return;
+    }
     // A program need not have sent in vain: without room it is not told to send at all.
     if (wants_room(item) && !ring_writable(*item.connection)) expect_room(*item.connection);
     const Connection& connection = *item.connection;
@@ -110,7 +112,7 @@ class EpollSet {
         connection.last_reader.load(std::memory_order_relaxed) != thread_mark())
       sleep = kRingForMe;  // somebody else may take its bell before this sleep has ended
     // The kernel is not asked for its bell, which would stand for the others and wake nobody.
-    if (item.fired || ((item.events & kEpollData) == 0 && !sends_on_ring(connection))) sleep = kRingForMe;
+    if ((item.events & kEpollData) == 0 && !sends_on_ring(connection)) sleep = kRingForMe;
     // An edge that was told already is not told again, should the bell be left here.
     const Direction& in = connection.incoming();
     if ((item.events & EPOLLET) != 0 && in.path.rung.load() != in.receiving.drained.load()) sleep = kRingForMe;
@@ -133,8 +135,8 @@ class EpollSet {
   }
 
   void add_nested(int fd, const epoll_event& event) {
-    members_seen.store(true, std::memory_order_relaxed);
-    if (nested_count < kMostNested) nested[nested_count++] = {.fd = fd, .events = event.events, .data = event.data.u64};
+    if (nested_count == nested_capacity && !grow_nested()) return;  // no memory: the kernel's word will have to do
+    nested[nested_count++] = {.fd = fd, .events = event.events, .data = event.data.u64};
   }
   void change_nested(int fd, const epoll_event* event) {  // null: it goes
     for (int i = 0; i < nested_count; ++i) {
@@ -144,6 +146,13 @@ class EpollSet {
       else
         leave_nested(i--);
     }
+  }
+
+  // Its number is closed; `other`: one that it has still, or -1.
+  void forget_nested(int fd, int other) {
+    if (other < 0) return change_nested(fd, nullptr);
+    for (int i = 0; i < nested_count; ++i)
+      if (nested[i].fd == fd) nested[i].fd = other;
   }
 
   void leave_nested(int which) {
@@ -169,7 +178,9 @@ class EpollSet {
   EpollItem** heard = first_heard;  // those that have something, for one wait: as many as there may be active ones
   std::atomic<int> active_count{0};
   int capacity = kUsualActive;
-  unsigned turn = 0;
+  unsigned turn = 0;           // of listening
+  unsigned next_to_sleep = 0;  // where there are too many
+  std::uint32_t rounds = 0;    // waits that told of something
   struct Nested {
     int fd;
     std::uint32_t events;
@@ -177,12 +188,13 @@ class EpollSet {
     SetAsleep counted{};
     std::uint64_t told = 0;  // edge-triggered: what it had when that was told
   };
-  Nested nested[kMostNested];
+  Nested first_nested[kUsualNested];
+  Nested* nested = first_nested;
   int nested_count = 0;
+  int nested_capacity = kUsualNested;
   std::atomic<std::uint32_t> epoch{0};  // another one each time that the object is used again
   std::atomic<int> descriptors{0};
-  std::atomic<int> sleeping{0};           // threads in the kernel's wait, for this set or one around it
-  std::atomic<bool> members_seen{false};  // there is, or was, an attached member
+  std::atomic<int> sleeping{0};  // threads in the kernel's wait, for this set or one around it
   std::atomic<pid_t> other_holder{0};
   std::uint64_t last_kernel_ns = 0;
   std::uint64_t last_told_ns = 0;  // of all changes
@@ -198,6 +210,15 @@ class EpollSet {
   EpollSet* next_free = nullptr;
 
  private:
+  // Former ones stay mapped.
+  bool grow_nested() {
+    const std::size_t size = static_cast<std::size_t>(nested_capacity) * 2 * sizeof(Nested);
+    void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    nested = std::copy_n(nested, nested_count, static_cast<Nested*>(memory)) - nested_count;
+    nested_capacity *= 2;
+    return true;
+  }
   bool grow() {
     const std::size_t size = static_cast<std::size_t>(capacity) * 2 * sizeof(EpollItem*);
     void* const memory = ::mmap(nullptr, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

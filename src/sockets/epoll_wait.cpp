@@ -1,13 +1,15 @@
 // Waiting for an epoll set: rings first, then the kernel.
+#include <sys/single_threaded.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "sockets/cancellation.hpp"
-#include "sockets/epoll_member.hpp"
-#include "sockets/epoll_set_state.hpp"
+#include "sockets/epoll_listen.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
+#include "sockets/retired.hpp"
 #include "sockets/transfer.hpp"
 
 namespace viaduct::sockets {
@@ -18,28 +20,33 @@ constexpr std::uint64_t kKernelTurnNs = 20'000;  // the kernel's descriptors are
 constexpr std::uint64_t kTellNs = 1'000'000;     // nor are the program's changes kept from it longer, sleep or not
 constexpr int kWaitsPerTurn = 16;                // waits between looks at the clock, while rings have something,
 constexpr std::uint64_t kTurnMoments = 2048;     // if they take no longer than about as much
-constexpr int kLookAhead = 6;                    // members whose lines are asked for ahead
-constexpr int kLeastHeard = 64;                  // looked for, however few the program takes
 
 std::uint64_t now_ns() {
   return Clock::steady().now_ns();
 }
 
-class Waiting {
+class Waiting : Listening {
  public:
   Waiting(EpollSet& set, int epoll, epoll_event* events, int most, const sigset_t* mask, bool exactly)
-      : set_(set), epoll_(epoll), events_(events), most_(most), mask_(mask), exactly_(exactly) {}
+      : Listening(set, most),
+        epoch_(set.epoch.load(std::memory_order_relaxed)),
+        epoll_(epoll),
+        events_(events),
+        mask_(mask),
+        exactly_(exactly) {}
 
   int wait(Deadline deadline) {
     int found = 0;
-    if (!set_.kernel_is_due) {
+    const bool kernel_first = set_.kernel_is_due;  // another thread may change it
+    if (!kernel_first) {
       found = from_rings();
+      if (found == 0 && !deadline.expired(0) && glance()) found = from_rings();
       if (is_enough(found)) [[likely]]
         return found;
     } else if (backlog_goes_first() && (found = from_rings(set_.due_since)) != 0) {
       return found;
     }
-    return wait_longer(found, deadline);
+    return wait_longer(found, deadline, kernel_first);
   }
 
  private:
@@ -55,10 +62,10 @@ class Waiting {
            moment_now() - set_.kernel_looked < kTurnMoments;
   }
 
-  // `found` in the rings so far.
-  int wait_longer(int found, Deadline deadline) {
+  // `found` in the rings so far; none, where the kernel comes first.
+  int wait_longer(int found, Deadline deadline, bool kernel_first) {
     const Uncancelled here;
-    if (set_.kernel_is_due) {
+    if (kernel_first) {
       if (const int told = glance_at_kernel(0, now_ns()); told != 0) return told;
       found = from_rings();
     }
@@ -83,15 +90,52 @@ class Waiting {
       found = sleep(deadline);
       if (found != 0) return found;
       if (deadline.expired(now_ns())) return 0;
+      if (set_.epoch.load() != epoch_)
+        return errno = EBADF, -1;  // closed by another thread, and perhaps another one now
     }
   }
 
+  // Under the lock.
   bool any_ready() {
-    for (int i = 0; i < set_.active_count; ++i)
-      if (ring_says(*set_.active[i]) != 0) return true;
+    for (int i = 0; i < set_.active_count; ++i) {
+      EpollItem& item = *set_.active[i];
+      if (item.connection->two_lines.load(std::memory_order_relaxed)) item.still.prefetch_behind();
+      if (!item.still.holds() && ring_says(item) != 0) return true;
+    }
     for (int i = 0; i < set_.nested_count; ++i)
       if (nested_with_news(set_, set_.nested[i]) != nullptr) return true;
     return false;
+  }
+
+  // Not where others are at it anyway.
+  bool any_ready_now() {
+    if (__libc_single_threaded) return any_ready();
+    if (!set_.lock.try_acquire()) return false;
+    const bool ready = any_ready();
+    set_.lock.release();
+    return ready;
+  }
+
+  // Tickets of waits: what was told to another thread meanwhile is not in our events.
+  std::uint32_t round() {
+    if (round_ == 0) round_ = ++set_.rounds != 0 ? set_.rounds : ++set_.rounds;
+    return round_;
+  }
+
+  // Another thread, whose wait began later, has told of it: the place is that among its events.
+  bool is_told_elsewhere(const EpollItem& item) { return static_cast<std::int32_t>(item.round - round()) > 0; }
+  void note_place(EpollItem& item, int place) {
+    if (is_told_elsewhere(item)) return;
+    item.round = round();
+    item.place = place;
+  }
+  // Where among the first `already` events this wait has told of it, or -1.
+  int place_of(const EpollItem& item, int already) {
+    if (already == 0) return -1;
+    if (item.round == round()) return item.place;
+    for (int i = 0; is_told_elsewhere(item) && i < already; ++i)
+      if (events_[i].data.u64 == item.data) return i;
+    return -1;
   }
 
   // `until`: of what is new only that which was sent by then.
@@ -108,19 +152,19 @@ class Waiting {
   // After the kernel was asked, behind what was told so far.
   int from_rings_behind(int already) {
     const BriefLock::Hold hold(set_.lock);
-    const std::uint32_t round = set_.turn;
-    const int told = std::min(not_told_in(round, listen(set_.kernel_asked)), most_ - already);
+    const int told = std::min(not_told_yet(already, listen(set_.kernel_asked)), most_ - already);
     for (int i = 0; i < told; ++i) tell(*set_.heard[i], already + i);
     news_ = true;
     return already != 0 ? already + told : from_nested(told);
   }
 
-  // Leaves out, of the first that were heard, those which were told in that round already: there it is added.
-  int not_told_in(std::uint32_t round, int heard) {
+  // Leaves out, of the first that were heard, those which this wait has told of already: there it is added.
+  int not_told_yet(int already, int heard) {
     EpollItem** const first = set_.heard;
-    const auto told = [this, round](EpollItem* item) {
-      if (item->round != round) return false;
-      events_[item->place].events |= item->heard_bits;
+    const auto told = [this, already](EpollItem* item) {
+      const int place = place_of(*item, already);
+      if (place < 0) return false;
+      events_[place].events |= item->heard_bits;
       if (on_edge(*item)) note_reported(*item);
       return true;
     };
@@ -140,91 +184,13 @@ class Waiting {
     return found;
   }
 
-  // Those whose rings have something go to set_.heard, in the order in which it was sent: as the kernel, which puts a
-  // member behind the others when something comes, and when it was told. Returns how many. `tcp_known`: what was on TCP
-  // until then has been told.
-  int listen(std::uint64_t tcp_known) {
-    if (++set_.turn % EpollSet::kTurnsPerRest == 0) [[unlikely]]
-      set_.rest_silent();
-    const int count = set_.active_count;
-    const int enough = std::max(most_, kLeastHeard);
-    const int start = count != 0 ? static_cast<int>(set_.turn % static_cast<unsigned>(count)) : 0;
-    const auto behind = [count](int place) { return place + 1 == count ? 0 : place + 1; };
-    EpollItem** const members = set_.active;
-    EpollItem** const first = set_.heard;
-    int heard = 0, last = start;
-    std::uint64_t latest = 0;
-    for (int i = 0, place = start; i < count && heard < enough; ++i, place = behind(place)) {
-      const int ahead = place + 1 + kLookAhead;
-      members[ahead < count ? ahead : ahead % count]->still.prefetch();
-      EpollItem& item = *members[place];
-      if (!has_something(item, tcp_known, UINT64_MAX)) continue;
-      first[heard++] = &item;
-      latest = std::max(latest, item.heard_since);
-      last = place;
-    }
-    if (heard == 0) return 0;
-    // What was sent while we looked may have followed something that we looked for too early.
-    for (int place = start; place != last && heard < enough; place = behind(place))
-      if (EpollItem& item = *members[place]; item.heard_in != set_.turn && has_something(item, tcp_known, latest))
-        first[heard++] = &item;
-    set_.heard_until = std::max(set_.heard_until, latest);
-    if (heard > 1)
-      std::sort(first, first + heard, [](auto* one, auto* other) { return one->heard_since < other->heard_since; });
-    return heard;
-  }
-
-  // That was not sent after `latest`; and notes what, and since when.
-  [[gnu::always_inline]] bool has_something(EpollItem& item, std::uint64_t tcp_known, std::uint64_t latest) {
-    if (item.still.holds()) [[likely]]
-      return false;
-    Stillness::FirstUnread unread;
-    const std::uint32_t bits = ring_says(item, &unread);
-    if (bits == 0) return false;
-    note_when(item, bits, unread, tcp_known);
-    if (item.heard_since > latest) return false;
-    item.heard_bits = bits;
-    item.heard_in = set_.turn;
-    return true;
-  }
-
-  // What was told and left is as old as what had been heard by then.
-  void note_when(EpollItem& item, std::uint32_t bits, const Stillness::FirstUnread& unread,
-                 std::uint64_t tcp_known) const {
-    const Connection& connection = *item.connection;
-    const bool sent = (bits & kEpollData) != 0 && receives_on_ring(connection);
-    item.heard_slot = unread.position;
-    item.heard_taken = unread.taken;
-    const bool told = !sent || unread.position == item.told_slot;
-    item.heard_news = !told || unread.taken != item.told_taken;
-    item.heard_since = told ? item.told : unread.mark.moment(set_.heard_until);
-    item.heard_after_tcp =
-        unread.mark.after_tcp() && connection.incoming().tally.tcp_used.load(std::memory_order_relaxed) > tcp_known;
-  }
-
-  int sent_until(std::uint64_t moment, int heard) const {
-    if (moment == UINT64_MAX) [[likely]]
-      return heard;
-    int count = 0;
-    while (count < heard && set_.heard[count]->heard_news && set_.heard[count]->heard_since <= moment) ++count;
-    return count;
-  }
-
-  // How many of those heard come before the first that its sender sent after using TCP: the kernel may have older.
-  int older_than_tcp(int heard) const {
-    int count = 0;
-    while (count < heard && !set_.heard[count]->heard_after_tcp) ++count;
-    return count;
-  }
-
   void tell(EpollItem& item, int place) {
     const std::uint32_t bits = item.heard_bits | kernel_adds(item);
     if (on_edge(item)) note_reported(item);
     item.told = set_.heard_until;
     item.told_slot = item.heard_slot;
     item.told_taken = item.heard_taken;
-    item.round = set_.turn;
-    item.place = place;
+    note_place(item, place);
     report(item, bits, events_[place]);
   }
 
@@ -278,8 +244,7 @@ class Waiting {
   // Behind something that came over TCP: what its sender had put into rings before that goes before the first `found`.
   int rings_before(int found, std::uint64_t asked_before) {
     const BriefLock::Hold hold(set_.lock);
-    const std::uint32_t round = set_.turn;
-    const int older = not_told_in(round, older_than_tcp(listen(asked_before)));
+    const int older = not_told_yet(found, older_than_tcp(listen(asked_before)));
     const int added = std::min(older, most_ - found);
     std::copy_backward(events_, events_ + found, events_ + found + added);
     for (int i = 0; i < added; ++i) tell(*set_.heard[i], i);
@@ -302,12 +267,11 @@ class Waiting {
       const auto [is_ours, item] = member_of(set_, event.data.u64);
       if (is_ours) {
         if (item == nullptr || !judge(*item, event)) continue;
-        if (already != 0 && item->round == set_.turn) {
-          events_[item->place].events |= event.events;
+        if (const int place = place_of(*item, already); place >= 0) {
+          events_[place].events |= event.events;
           continue;
         }
-        item->round = set_.turn;
-        item->place = kept;
+        note_place(*item, kept);
       } else if (already != 0 && told_as_nested(already, event)) {
         continue;
       }
@@ -373,6 +337,14 @@ class Waiting {
   }
   bool others_sleep() const { return set_.sleeping.load() > (slept_since_ != 0 ? 1 : 0); }
 
+  // Before anything else, where the last answer came at once.
+  bool glance() {
+    constexpr int kFew = 4;
+    if (set_.active_count > kFew) return false;
+    const auto ready = [this] { return any_ready_now(); };
+    return set_.spinner.glance(ready);
+  }
+
   bool spin(std::uint64_t start, Deadline deadline) {
     {
       const BriefLock::Hold hold(set_.lock);
@@ -385,7 +357,7 @@ class Waiting {
     bool kernel_has_some = false;
     int looks = 0;
     const auto ready = [&] {
-      if (any_ready()) return true;
+      if (any_ready_now()) return true;
       if (++looks % 256 != 0) return false;
       const std::uint64_t now = now_ns();
       if (now - asked < kKernelTurnNs / 2) return false;
@@ -395,24 +367,6 @@ class Waiting {
     };
     return set_.spinner.spin(start, deadline, ready) && !kernel_has_some;
   }
-
-  // Somebody sleeps on the set, until it goes or is cancelled.
-  class Asleep {
-   public:
-    explicit Asleep(EpollSet& set) : set_(set) { alone_ = set.sleeping.fetch_add(1) == 0; }
-    ~Asleep() {
-      const int kept = errno;
-      set_leave(set_);
-      errno = kept;
-    }
-    Asleep(const Asleep&) = delete;
-    Asleep& operator=(const Asleep&) = delete;
-    bool alone() const { return alone_; }  // nobody slept on it before
-
-   private:
-    EpollSet& set_;
-    bool alone_;
-  };
 
   int sleep(Deadline deadline) {
     const std::uint64_t start = now_ns();
@@ -430,7 +384,7 @@ class Waiting {
   }
 
   int armed_sleep(Deadline deadline) {
-    const Asleep asleep(set_);
+    const WhileAsleep asleep(set_);
     // All active members are looked at after the sleep, so one bell is enough; unless others sleep on.
     alone_ = asleep.alone();
     set_expect(set_, alone_ ? name_of_next_sleep() : kRingForMe);
@@ -467,10 +421,10 @@ class Waiting {
     return any_ready();
   }
 
-  EpollSet& set_;
+  std::uint32_t epoch_;
+  std::uint32_t round_ = 0;
   int epoll_;
   epoll_event* events_;
-  int most_;
   const sigset_t* mask_;
   bool exactly_;                // the program's limit is one of nanoseconds
   std::uint64_t exact_ns_ = 0;  // of the next sleep; 0: whole milliseconds do
@@ -486,6 +440,7 @@ class Waiting {
 
 int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline deadline, const sigset_t* mask,
              bool exactly) {
+  const AtMemory here;
   return Waiting(set, epoll, events, most, mask, exactly).wait(deadline);
 }
 

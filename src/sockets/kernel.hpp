@@ -88,6 +88,7 @@ namespace viaduct::sockets::kernel {
   X(int, aio_write64, (aiocb64*))                                                                                   \
   X(int, lio_listio, (int, aiocb* const*, int, sigevent*))                                                          \
   X(int, lio_listio64, (int, aiocb64* const*, int, sigevent*))                                                      \
+  X(pid_t, fork, ())                                                                                                \
   X(void, _exit, (int))                                                                                             \
   X(void, longjmp, (__jmp_buf_tag*, int))                                                                           \
   X(void, _longjmp, (__jmp_buf_tag*, int))                                                                          \

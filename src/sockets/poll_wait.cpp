@@ -11,6 +11,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
+#include "sockets/retired.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
@@ -233,16 +234,10 @@ class Polling {
 
   // What a sleep has armed, to be disarmed whatever becomes of the descriptors meanwhile, or of the thread; for as many
   // as the stack bears.
-  class Armed {
+  class Armed final : SleepOnStack {
    public:
     explicit Armed(Polling& polling) : polling_(polling) {}
-    ~Armed() {
-      const int kept = errno;
-      for (nfds_t i = 0; i < polling_.count_; ++i) disarm(i);
-      errno = kept;
-    }
-    Armed(const Armed&) = delete;
-    Armed& operator=(const Armed&) = delete;
+    ~Armed() { disarm(); }
 
     void note(nfds_t which, Connection& connection) {
       if (which < kRemembered)
@@ -252,6 +247,11 @@ class Polling {
     static constexpr nfds_t kRemembered = 256;
 
    private:
+    void disarm() override {
+      const int kept = errno;
+      for (nfds_t i = 0; i < polling_.count_; ++i) disarm(i);
+      errno = kept;
+    }
     void disarm(nfds_t which) {
       const bool known = which < kRemembered;
       Connection* const connection = known ? expected_[which].connection : accelerated(polling_.entries_[which].fd);
@@ -337,6 +337,7 @@ class Polling {
     int shortest = 0;
     const auto at_most = [&](int ms) { shortest = shortest == 0 ? ms : std::min(shortest, ms); };
     for (nfds_t i = 0; i < count_; ++i) {
+      if (i >= Armed::kRemembered && entries_[i].fd >= 0 && is_epoll_set(entries_[i].fd)) at_most(kSharedNapMs);
       Connection* const connection = accelerated(entries_[i].fd);
       if (connection == nullptr) continue;
       const Direction& in = connection->incoming();
@@ -403,7 +404,7 @@ bool any_accelerated(const pollfd* entries, nfds_t count) {
   for (nfds_t i = 0; i < count; ++i) {
     if (entries[i].fd < 0) continue;
     if (accelerated(entries[i].fd) != nullptr) return true;
-    if (EpollSet* const set = find_set(entries[i].fd); set != nullptr && set->members_seen.load()) return true;
+    if (is_epoll_set(entries[i].fd)) return true;  // members may become so while somebody sleeps
   }
   return false;
 }
@@ -412,6 +413,7 @@ int poll_wait(pollfd* entries, nfds_t count, Deadline deadline, const sigset_t* 
   const Uncancelled here;
   PollEntries asked(count);  // the kernel gets a copy, with what makes sense to ask it
   if (asked.get() == nullptr) return errno = ENOMEM, -1;
+  const AtMemory at_rings;
   return Polling(entries, count, asked.get(), mask).wait(deadline);
 }
 

@@ -45,6 +45,12 @@ __attribute__((destructor(200))) void finish() {
 
 extern "C" {
 
+VIADUCT_EXPORT pid_t fork() noexcept {
+  const pid_t child = kernel::libc().fork();
+  if (child < 0) table_after_failed_fork();
+  return child;
+}
+
 VIADUCT_EXPORT void _exit(int status) {
   finish();
   kernel::libc()._exit(status);

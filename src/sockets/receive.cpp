@@ -12,6 +12,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
+#include "sockets/retired.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
@@ -262,6 +263,7 @@ void note_reader(Connection& connection) {
 }  // namespace
 
 std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size_t size) {
+  const AtMemory here;
   Direction& in = connection.incoming();
   ReceiveState& state = in.receiving;
   if (state.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
@@ -289,6 +291,8 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
   if (got != 0) {
     note_reader(connection);
     if (!seen) connection.tiny_stream.found(got, given_back);
+    if (const bool two = given_back > 1; connection.two_lines.load(std::memory_order_relaxed) != two)
+      connection.two_lines.store(two, std::memory_order_relaxed);
     connection.sent_in_a_row.store(0, std::memory_order_relaxed);
     // A short question, and the last answer was long: its first lines are on their way until it is written.
     if (const std::byte* const line = connection.next_bulk.load(std::memory_order_relaxed); line != nullptr)
@@ -319,8 +323,17 @@ ssize_t peek_at_all(Connection& connection, int fd, const iovec* pieces, std::si
 
 ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
   const Uncancelled here;
+  const AtMemory at_ring;
   if ((flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL)) [[unlikely]]
     return peek_at_all(connection, fd, first, count, flags);
+  ReceiveWait wait(connection, fd);
+  // Most waits are for a short message, of which nothing needs to be looked into once it is there.
+  const bool plain = count == 1 && (flags & ~MSG_NOSIGNAL) == 0 && !connection.shared.load(std::memory_order_relaxed) &&
+                     !connection.nonblocking.load(std::memory_order_relaxed) &&
+                     connection.low_water.load(std::memory_order_relaxed) == 1;
+  const auto short_message = [&] { return plain ? quick_receive(connection, fd, first->iov_base, first->iov_len) : 0; };
+  if (plain && wait.glance())
+    if (const std::size_t got = short_message(); got != 0) return static_cast<ssize_t>(got);
   Pieces pieces(first, count);
   announce_if_ready(connection, fd);
   serve_requests(connection, fd);
@@ -334,7 +347,6 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
   const int kernel_flags = flags & (MSG_PEEK | MSG_TRUNC);
   std::size_t total = 0;
   bool waited = false;
-  ReceiveWait wait(connection, fd);
   for (;;) {
     const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
     Got got;
@@ -374,6 +386,8 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
     connection.tiny_stream.interrupted();
     waited = true;
     if (!wait.for_data(total != 0)) return total != 0 ? static_cast<ssize_t>(total) : -1;
+    if (total == 0)
+      if (const std::size_t got_at_once = short_message(); got_at_once != 0) return static_cast<ssize_t>(got_at_once);
   }
 }
 

@@ -36,7 +36,7 @@ void retired_after_fork_in_child() {
 }
 
 void retire_memory(void* base, std::size_t size) {
-  if (__libc_single_threaded) {
+  if (__libc_single_threaded && !AtMemory::is_so()) {
     ::munmap(base, size);
     return;
   }

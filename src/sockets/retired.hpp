@@ -2,8 +2,22 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace viaduct::sockets {
+
+// The calling thread is at some connection's memory: a signal handler may close that connection.
+class AtMemory {
+ public:
+  [[gnu::always_inline]] AtMemory() { ++depth; }
+  [[gnu::always_inline]] ~AtMemory() { --depth; }
+  AtMemory(const AtMemory&) = delete;
+  AtMemory& operator=(const AtMemory&) = delete;
+  static bool is_so() { return depth != 0; }  // or has jumped out of it
+
+ private:
+  static inline thread_local std::uint32_t depth [[gnu::tls_model("initial-exec")]] = 0;
+};
 
 void retire_memory(void* base, std::size_t size);
 void retired_after_fork_in_child();

@@ -17,7 +17,11 @@ void release_passed(const msghdr* message) {
     for (std::size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-      if (Connection* const connection = find_connection(fd)) make_plain(*connection, fd, Why::passed);
+      Connection* const connection = find_connection(fd);
+      if (connection == nullptr) continue;
+      connection->shared.store(true);  // its flags too
+      connection->lent.store(true);
+      make_plain(*connection, fd, Why::passed);
     }
   }
   errno = kept;

@@ -10,6 +10,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
+#include "sockets/retired.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
@@ -166,6 +167,7 @@ namespace {
 
 bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size) {
   if (size - 1 >= Sender::kSmallMessage) return false;
+  const AtMemory here;
   Direction& out = connection.outgoing();
   const End& own = connection.own();
   const End& peer = connection.peer();
@@ -209,6 +211,7 @@ ssize_t counted_over_tcp(Connection& connection, int fd, const Pieces& pieces, i
 
 ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
   const Uncancelled here;
+  const AtMemory at_ring;
   Pieces pieces(first, count);
   Direction& out = connection.outgoing();
   if ((flags & MSG_OOB) != 0) [[unlikely]]

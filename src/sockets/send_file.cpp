@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "sockets/kernel.hpp"
+#include "sockets/retired.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
 
@@ -62,6 +63,7 @@ ssize_t by_buffer(Connection& connection, int fd, int file, off_t at, std::size_
 }  // namespace
 
 ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset, std::size_t count) {
+  const AtMemory here;
   off_t at = offset != nullptr ? *offset : ::lseek(file, 0, SEEK_CUR);
   if (at < 0) {
     if (errno == ESPIPE) errno = EINVAL;  // as the kernel has it

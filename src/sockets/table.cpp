@@ -276,6 +276,14 @@ void table_before_fork() {
   });
 }
 
+// There is no child that will count itself.
+void table_after_failed_fork() {
+  connections.each([](int, Connection* connection) {
+    Family* const family = connection->attached() ? &connection->own().holders : connection->family;
+    if (family != nullptr) leave_family(*family, 0);
+  });
+}
+
 void table_after_fork_in_child() {
   forget_thread_mark();
   pid_of_tables.store(::getpid());

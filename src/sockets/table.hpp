@@ -64,6 +64,7 @@ pid_t own_pid();
 void table_at_exit();
 
 void table_before_fork();
+void table_after_failed_fork();
 void table_after_fork_in_child();
 
 // Another process has this end open.

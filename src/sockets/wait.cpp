@@ -12,8 +12,10 @@
 
 #include "base/fence.hpp"
 #include "sockets/cancellation.hpp"
+#include "sockets/epoll_set.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
+#include "sockets/sleep_on_stack.hpp"
 #include "sockets/transfer.hpp"
 
 namespace viaduct::sockets {
@@ -53,8 +55,12 @@ bool spinning_makes_sense(Connection& connection) {
 }
 
 void expect_data(Connection& connection, std::uint64_t sleep) {
-  const StreamLock lock(connection.incoming().receiving.lock, connection.alone());
-  connection.incoming().data.sleepers.fetch_add(1);
+  const bool alone = connection.alone();
+  const StreamLock lock(connection.incoming().receiving.lock, alone);
+  std::atomic<std::uint32_t>& sleepers = connection.incoming().data.sleepers;
+  // A process that was killed in its sleep counts no more.
+  if (alone && sleepers.load() != 0 && !SleepOnStack::are_nested()) sleepers.store(sets_asleep_on(connection));
+  sleepers.fetch_add(1);
   expect_data_again(connection, sleep);
 }
 
@@ -147,6 +153,19 @@ std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start,
 
 // ---- data
 
+bool ReceiveWait::glance() {
+  if (!receives_on_ring(connection_) ||
+      connection_.own().core.load(std::memory_order_relaxed) == connection_.peer().core.load(std::memory_order_relaxed))
+    return false;
+  Receiver ring(connection_.memory, connection_.in());
+  const bool two_lines = connection_.two_lines.load(std::memory_order_relaxed);
+  const auto ready = [&] {
+    if (two_lines) ring.prefetch_second();
+    return ring.has_data();
+  };
+  return connection_.receive_spinner.glance(ready);
+}
+
 bool ReceiveWait::spin() {
   if (!receives_on_ring(connection_) || !spinning_makes_sense(connection_)) return false;
   Receiver ring(connection_.memory, connection_.in());
@@ -160,16 +179,18 @@ bool ReceiveWait::spin() {
 namespace {
 
 // To be disarmed however the sleep ends, unless the connection was closed meanwhile.
-class Expecting {
+class Expecting final : SleepOnStack {
  public:
-  Expecting(Connection& connection, std::uint32_t generation) : connection_(connection), generation_(generation) {}
-  ~Expecting() {
-    if (connection_.generation.load() == generation_) stop_expecting_data(connection_);
+  explicit Expecting(Connection& connection) : connection_(connection), generation_(connection.generation.load()) {
+    expect_data(connection_);
   }
-  Expecting(const Expecting&) = delete;
-  Expecting& operator=(const Expecting&) = delete;
+  ~Expecting() { disarm(); }
+  std::uint32_t generation() const { return generation_; }
 
  private:
+  void disarm() override {
+    if (connection_.generation.load() == generation_) stop_expecting_data(connection_);
+  }
   Connection& connection_;
   std::uint32_t generation_;
 };
@@ -180,12 +201,11 @@ bool ReceiveWait::for_data(bool has_some) {
   if (spin()) return true;
   if (!limit_known_) limit_ = time_limit(fd_, SO_RCVTIMEO), limit_known_ = true;
   const std::uint64_t start = Clock::steady().now_ns();
-  const std::uint32_t generation = connection_.generation.load();
-  expect_data(connection_);
-  const bool alone = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) == 1;
   bool go_on = true;
   {
-    const Expecting expecting(connection_, generation);
+    const Expecting expecting(connection_);
+    const std::uint32_t generation = expecting.generation();
+    const bool alone = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) == 1;
     if (!readable_after_all(connection_, fd_, false, 1)) {
       const bool doorbells_only = receives_on_ring(connection_);
       const bool restartable = limit_.is_never() && !has_some;
@@ -221,12 +241,26 @@ bool ReceiveWait::sleep_on_doorbell(std::uint32_t generation) {
   return true;
 }
 
+// The same, of whatever comes over TCP, which stays there.
+bool ReceiveWait::sleep_in_recv() {
+  char byte;
+  const ssize_t got = [&] {
+    const Cancellable sleep;
+    return kernel::libc().recv(fd_, &byte, 1, MSG_PEEK);
+  }();
+  if (got >= 0 || errno == EAGAIN) return true;
+  if (errno == EINTR) return false;
+  connection_.pending_error.store(errno);
+  return true;
+}
+
 bool ReceiveWait::sleep_in_poll(bool restartable) {
   for (;;) {
     const std::uint64_t now = Clock::steady().now_ns();
     // Others may take the doorbell; and what TCP was to bring may have to be read from the ring after all.
     const bool looks = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) > 1 ||
                        connection_.incoming().receiving.stage.load(std::memory_order_relaxed) == kDiscard;
+    if (restartable && !looks && signal_handlers() == Handlers::differ) return sleep_in_recv();
     const Deadline until = looks ? Deadline::at_ns(now + std::min(kSharedNapNs, limit_.left_ns(now))) : limit_;
     const int found = poll_until(fd_, POLLIN | POLLRDHUP, until);
     if (found > 0) return true;

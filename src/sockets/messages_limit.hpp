@@ -1,0 +1,36 @@
+// The time limit of recvmmsg(): looked at after each message, and what is left of it is handed back.
+#pragma once
+
+#include <time.h>
+
+#include "base/clock.hpp"
+
+namespace viaduct::sockets {
+
+class MessagesLimit {
+ public:
+  static bool is_good(const timespec& time) {
+    return time.tv_sec >= 0 && time.tv_nsec >= 0 && time.tv_nsec < 1'000'000'000;
+  }
+
+  // Null: there is none.
+  explicit MessagesLimit(timespec* time)
+      : time_(time),
+        end_(time == nullptr
+                 ? Deadline::never()
+                 : Deadline::after_ns(Clock::steady(), static_cast<std::uint64_t>(time->tv_sec) * 1'000'000'000 +
+                                                           static_cast<std::uint64_t>(time->tv_nsec))) {}
+
+  bool is_over() {
+    if (time_ == nullptr) return false;
+    const std::uint64_t left = end_.left_ns(Clock::steady().now_ns());
+    *time_ = to_timespec(left);
+    return left == 0;
+  }
+
+ private:
+  timespec* time_;
+  Deadline end_;
+};
+
+}  // namespace viaduct::sockets
