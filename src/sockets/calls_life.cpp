@@ -136,9 +136,11 @@ VIADUCT_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
   }
   if (!again) return libc().connect(fd, address, length);
   const bool nonblocking = is_nonblocking(*connection, fd);
+  const Memberships sets(*connection, fd);
   let_go(fd, fd);
   const int result = libc().connect(fd, address, length);
   adopt(fd, nonblocking);
+  sets.renew();
   return result;
 }
 

@@ -293,6 +293,32 @@ void forget_in_sets(Connection& connection, int fd, int duplicate) {
   }
 }
 
+Memberships::Memberships(Connection& connection, int fd) : fd_(fd) {
+  each_place(connection, [this](EpollSet&, EpollItem& item) {
+    if (item.fd != fd_ || item.orphan) return;
+    epoll_event event{.events = item.events, .data = {}};
+    event.data.u64 = item.data;
+    if (!item.deleted) places_[count_++] = {item.epoll, item.fired, event};
+    item.deleted = true;
+    tell_kernel(item);
+  });
+}
+
+void Memberships::renew() const {
+  const int kept = errno;
+  for (int i = 0; i < count_; ++i) {
+    EpollSet* const set = find_set(places_[i].epoll);
+    epoll_event event = places_[i].event;
+    if (set == nullptr || set_control(*set, places_[i].epoll, EPOLL_CTL_ADD, fd_, &event) != 0) continue;
+    const BriefLock::Hold hold(set->lock);
+    EpollItem* const item = set->items.find(fd_);
+    if (item == nullptr) continue;
+    item->fired = places_[i].fired;
+    tell_kernel(*item);
+  }
+  errno = kept;
+}
+
 // ---- epoll_ctl
 
 namespace {

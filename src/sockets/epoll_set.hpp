@@ -91,6 +91,22 @@ void forget_sets_in(unsigned first, unsigned last);
 // process
 // (-1: none) or another.
 void forget_in_sets(Connection& connection, int fd, int duplicate);
+// The socket stays open, and in its sets, but its connection ends: taken out of them, and put into them again.
+class Memberships {
+ public:
+  Memberships(Connection& connection, int fd);
+  void renew() const;
+
+ private:
+  struct Membership {
+    int epoll;
+    bool fired;
+    epoll_event event;
+  };
+  int fd_;
+  int count_ = 0;
+  Membership places_[Connection::kMostSets];
+};
 // Something else is about to get the number: of members that were deleted the kernel must know.
 void tell_of_deletions(Connection& connection, int fd);
 

@@ -119,8 +119,8 @@ class EpollSet {
     if (edges_in_use.load(std::memory_order_relaxed)) item.connection->incoming().data.on_edges.store(1);
     item.connection->named.store(sleep != kRingForMe);
     if (item.armed) return expect_data_again(*item.connection, sleep);
-    item.armed = true;
     expect_data(*item.connection, sleep);
+    item.armed = true;
   }
 
   static bool wants_room(const EpollItem& item) {

@@ -157,6 +157,7 @@ bool ReceiveWait::glance() {
   if (!receives_on_ring(connection_) ||
       connection_.own().core.load(std::memory_order_relaxed) == connection_.peer().core.load(std::memory_order_relaxed))
     return false;
+  connection_.tiny_stream.interrupted();
   Receiver ring(connection_.memory, connection_.in());
   const bool two_lines = connection_.two_lines.load(std::memory_order_relaxed);
   const auto ready = [&] {

@@ -1,6 +1,7 @@
 // Addresses that are used again.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -70,4 +71,49 @@ CASE(life, addresses_again,
     ::close(old);
     ::close(listener);
   }
+}
+
+CASE(life, socket_again_in_sets, "connect with AF_UNSPEC, and to somebody else: the socket stays in its epoll sets") {
+  Link link = run.warm();
+  const int level = ::epoll_create1(0), once = ::epoll_create1(0);
+  for (const auto& [set, events] : {std::pair{level, 0U}, {once, static_cast<unsigned>(EPOLLONESHOT)}}) {
+    epoll_event event{.events = EPOLLIN | events, .data = {.u64 = 7}};
+    call("add", ::epoll_ctl(set, EPOLL_CTL_ADD, link.fd, &event));
+  }
+  const auto wait = [](const char* what, int set, int limit) {
+    epoll_event event{};
+    const int told = ::epoll_wait(set, &event, 1, limit);
+    if (told != 1) return note("%s: %d", what, told);
+    note("%s: %d, events %x, data %d", what, told, event.events, static_cast<int>(event.data.u64));
+  };
+  run.peer_sends(link, 1);
+  wait("level", level, 1000);
+  wait("once", once, 1000);
+  note("received: %d", link.receive(1));
+  sockaddr none{};
+  none.sa_family = AF_UNSPEC;
+  call("connect AF_UNSPEC", ::connect(link.fd, &none, sizeof none));
+  wait("level, of nothing", level, 0);
+  wait("once, of nothing", once, 0);
+  int port = 0;
+  const int listener = listening(AF_INET, port);
+  sockaddr_in name{AF_INET, htons(static_cast<std::uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
+  call("connect elsewhere", ::connect(link.fd, reinterpret_cast<sockaddr*>(&name), sizeof name));
+  const int other = ::accept(listener, nullptr, nullptr);
+  wait("level, before", level, 20);
+  char in[4];
+  for (int i = 0; i < 20; ++i) {
+    if (::send(other, "x", 1, 0) != 1) note("send failed");
+    wait("level", level, 1000);
+    if (::recv(link.fd, in, sizeof in, 0) != 1) note("recv failed");
+    if (::send(link.fd, "y", 1, 0) != 1 || ::recv(other, in, sizeof in, 0) != 1) note("answer failed");
+  }
+  wait("once, fired before", once, 20);
+  epoll_event event{.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = 8}};
+  call("mod", ::epoll_ctl(once, EPOLL_CTL_MOD, link.fd, &event));
+  call("send", ::send(other, "x", 1, 0));
+  wait("once again", once, 1000);
+  call("delete", ::epoll_ctl(level, EPOLL_CTL_DEL, link.fd, nullptr));
+  wait("level, deleted", level, 20);
+  for (const int fd : {level, once, other, listener, link.fd}) ::close(fd);
 }
