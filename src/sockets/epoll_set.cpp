@@ -359,6 +359,12 @@ int add_member(EpollSet& set, int epoll, int fd, Connection& connection, epoll_e
   return 0;
 }
 
+// What cannot be told to one only. The kernel says so, but of some of it we do not tell it.
+bool is_refused_exclusively(const epoll_event& event) {
+  constexpr std::uint32_t kGood = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
+  return (event.events & EPOLLEXCLUSIVE) != 0 && (event.events & ~kGood) != 0;
+}
+
 // The kernel need not know yet.
 int control_active(EpollSet& set, EpollItem& item, int operation, const epoll_event* event) {
   if (operation == EPOLL_CTL_ADD ? !item.deleted : item.deleted) {
@@ -385,6 +391,7 @@ int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* ev
   const bool plain_flags = event == nullptr || (event->events & (EPOLLEXCLUSIVE | EPOLLWAKEUP)) == 0;
   if (item != nullptr && item->deleted && !plain_flags) item = tell_kernel(*item) ? item : nullptr;
   if (event == nullptr && operation != EPOLL_CTL_DEL) return libc.epoll_ctl(epoll, operation, fd, event);
+  if (operation == EPOLL_CTL_ADD && is_refused_exclusively(*event)) return libc.epoll_ctl(epoll, operation, fd, event);
   if (item == nullptr) {
     Connection* const connection = find_connection(fd);
     if (operation == EPOLL_CTL_ADD && connection != nullptr && connection->life.load() != Life::plain)

@@ -200,6 +200,9 @@ std::size_t bulk_bytes_for(int socket) {
     const std::size_t share = limit.rlim_cur / kShare / (attached_here.load(std::memory_order_relaxed) + 1);
     most = std::clamp(share, kLeastBulkBytes, most);
   }
+  // Nor may a file be larger than that (ulimit -f).
+  if (rlimit limit{}; ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur / 4 < most)
+    most = std::max<std::size_t>(limit.rlim_cur / 4, kLeastBulkBytes);
   return std::min(bulk_size_for(buffers_of(socket)), most) / kPage * kPage;
 }
 
