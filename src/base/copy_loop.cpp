@@ -25,9 +25,11 @@ void copy_plain(std::byte* to, const std::byte* from, std::size_t size) {
 
 #if defined(__x86_64__)
 
-template <int count>
-inline void fetch_lines(const std::byte* first) {
-  for (int i = 0; i < count; ++i) prefetch_to_write(first + 64 * i);
+// What is copied is asked for ahead too, but not beyond its end: those lines may be another core's to write.
+template <int count, bool fetch_ahead>
+inline void fetch_lines(const std::byte* to, const std::byte* from, std::size_t size) {
+  for (int i = 0; fetch_ahead && i < count; ++i) prefetch_to_write(to + kAhead + 64 * i);
+  for (int i = 0; size >= kAhead + 64 * count && i < count; ++i) __builtin_prefetch(from + kAhead + 64 * i);
 }
 
 // Aligned stores, four vectors in flight; head and tail by overlapping unaligned vectors. size >= kLoopFrom.
@@ -40,7 +42,7 @@ __attribute__((target("avx2"))) void copy_avx2(std::byte* to, const std::byte* f
   const std::size_t skip = 32 - (reinterpret_cast<std::uintptr_t>(to) & 31);
   to += skip, from += skip, size -= skip;
   for (; size >= 128; to += 128, from += 128, size -= 128) {
-    if constexpr (fetch_ahead) fetch_lines<2>(to + kAhead);
+    fetch_lines<2, fetch_ahead>(to, from, size);
     const auto* source = reinterpret_cast<const __m256i*>(from);
     auto* destination = reinterpret_cast<__m256i*>(to);
     const __m256i a = _mm256_loadu_si256(source), b = _mm256_loadu_si256(source + 1);
@@ -64,7 +66,7 @@ __attribute__((target("avx512f"))) void copy_avx512(std::byte* to, const std::by
   const std::size_t skip = 64 - (reinterpret_cast<std::uintptr_t>(to) & 63);
   to += skip, from += skip, size -= skip;
   for (; size >= 256; to += 256, from += 256, size -= 256) {
-    if constexpr (fetch_ahead) fetch_lines<4>(to + kAhead);
+    fetch_lines<4, fetch_ahead>(to, from, size);
     const __m512i a = _mm512_loadu_si512(from), b = _mm512_loadu_si512(from + 64);
     const __m512i c = _mm512_loadu_si512(from + 128), d = _mm512_loadu_si512(from + 192);
     _mm512_store_si512(to, a), _mm512_store_si512(to + 64, b);
