@@ -187,6 +187,28 @@ TEST_F(WaiterTest, LeavesACoreThatSomebodyElseWants) {
   EXPECT_GT(waiter.spin_budget_ns(), 0u);
 }
 
+TEST(Spinner, GlancesOnlyWhereTheLastWaitWasOverAtOnce) {
+  MockClock clock;
+  FakeProbe probe;
+  Spinner spinner(kBoundNs, clock, probe);
+  int looks = 0;
+  const auto at_look = [&](int which) { return [&looks, which] { return ++looks >= which; }; };
+  const auto never = [&] { return ++looks, false; };
+  const auto soon = at_look(3);
+  EXPECT_FALSE(spinner.glance(soon)) << "nothing is known yet";
+  EXPECT_EQ(looks, 0);
+  if (!spinner.spin(clock.now_ns(), Deadline::never(), soon)) GTEST_SKIP() << "one processor: nobody spins";
+  looks = 0;
+  EXPECT_TRUE(spinner.glance(soon));
+  EXPECT_EQ(looks, 3);
+  looks = 0;
+  EXPECT_FALSE(spinner.glance(never)) << "a few looks only";
+  EXPECT_GT(looks, 10);
+  looks = 0;
+  EXPECT_FALSE(spinner.glance(soon)) << "not again before an answer has come at once";
+  EXPECT_EQ(looks, 0);
+}
+
 TEST(SpinBudget, BacksOffLongerEachTimeUntilTheCoreIsFree) {
   SpinBudget budget(kBoundNs);
   // How long after a contention at `now` nothing is spun.

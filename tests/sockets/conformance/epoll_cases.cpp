@@ -217,6 +217,7 @@ CASE(epoll, control, "epoll_ctl: its errors, DEL and ADD again, EPOLLEXCLUSIVE")
   call("MOD to EXCLUSIVE", control(set, EPOLL_CTL_MOD, link.fd, EPOLLIN | EPOLLEXCLUSIVE, 3));
   call("DEL", control(set, EPOLL_CTL_DEL, link.fd, 0, 0));
   call("ADD EXCLUSIVE|ONESHOT", add(set, link.fd, EPOLLIN | EPOLLEXCLUSIVE | EPOLLONESHOT, 3));
+  call("ADD EXCLUSIVE|WRNORM", add(set, link.fd, EPOLLIN | EPOLLWRNORM | EPOLLEXCLUSIVE, 3));
   call("ADD EXCLUSIVE", add(set, link.fd, EPOLLIN | EPOLLEXCLUSIVE, 4));
   wait_for("data", set, 1000);
   call("MOD of EXCLUSIVE", control(set, EPOLL_CTL_MOD, link.fd, EPOLLIN, 3));
