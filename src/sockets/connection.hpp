@@ -84,6 +84,7 @@ struct alignas(kLine) Connection {
   std::atomic<int> cork{0};
   std::atomic<bool> tells_unread{false};  // TCP_INQ: messages that are received say how much is left
 
+  std::atomic<std::uint32_t> sleepers_here{0};  // of DataWait::sleepers, those of this process; under the same lock
   std::atomic<std::uint64_t> last_kernel_look{0};
   std::atomic<bool> two_lines{false};  // the last message that was waited for
   Spinner receive_spinner{settings().spin_ns};

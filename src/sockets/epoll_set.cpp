@@ -451,13 +451,6 @@ void sets_note_resumed(Connection& connection) {
   });
 }
 
-std::uint32_t sets_asleep_on(const Connection& connection) {
-  std::uint32_t count = 0;
-  for (const auto& place : connection.items)
-    if (const EpollItem* const item = place.load(); item != nullptr && item->armed) ++count;
-  return count;
-}
-
 // ---- fork: the kernel's set is shared from now on, the table of members is not
 
 void sets_after_fork_in_child(pid_t parent) {

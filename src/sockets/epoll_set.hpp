@@ -157,7 +157,4 @@ void sets_note_resumed(Connection& connection);  // Connection::resumed
 
 void sets_after_fork_in_child(pid_t parent);
 
-// How many of its sleepers are sets of this process.
-std::uint32_t sets_asleep_on(const Connection& connection);
-
 }  // namespace viaduct::sockets

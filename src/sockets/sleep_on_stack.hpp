@@ -18,8 +18,6 @@ class SleepOnStack {
       left->disarm();
     }
   }
-  // A handler that interrupted a sleep is in another one, or about to be.
-  static bool are_nested() { return innermost != nullptr && innermost->outer_ != nullptr; }
 
  protected:
   ~SleepOnStack() { innermost = outer_; }

@@ -54,6 +54,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.next_bulk.store(nullptr);
   connection.low_water.store(1);
   connection.tells_unread.store(false);
+  connection.sleepers_here.store(0);
   connection.operations.store(0);
   connection.next_attempt = 0;
   connection.family = nullptr;
@@ -295,6 +296,7 @@ void table_after_fork_in_child() {
     connection->upgrade_lock.reset();
     connection->raw_receivers.store(0);
     connection->raw_senders.store(0);
+    connection->sleepers_here.store(0);
     if (connection->attached()) {
       join_family(connection->own().holders, own_pid());
       connection->own().holders.crowd.fetch_sub(1);

@@ -12,10 +12,10 @@
 
 #include "base/fence.hpp"
 #include "sockets/cancellation.hpp"
-#include "sockets/epoll_set.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/sleep_on_stack.hpp"
+#include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
 
 namespace viaduct::sockets {
@@ -55,12 +55,13 @@ bool spinning_makes_sense(Connection& connection) {
 }
 
 void expect_data(Connection& connection, std::uint64_t sleep) {
-  const bool alone = connection.alone();
-  const StreamLock lock(connection.incoming().receiving.lock, alone);
+  const StreamLock lock(connection.incoming().receiving.lock, connection.alone());
   std::atomic<std::uint32_t>& sleepers = connection.incoming().data.sleepers;
+  const std::uint32_t here = connection.sleepers_here.load(std::memory_order_relaxed);
   // A process that was killed in its sleep counts no more.
-  if (alone && sleepers.load() != 0 && !SleepOnStack::are_nested()) sleepers.store(sets_asleep_on(connection));
+  if (sleepers.load() != here && !has_other_holders(connection)) sleepers.store(here);
   sleepers.fetch_add(1);
+  connection.sleepers_here.store(here + 1, std::memory_order_relaxed);
   expect_data_again(connection, sleep);
 }
 
@@ -128,6 +129,8 @@ void finish_waking(const void* target) {
 void stop_expecting_data(Connection& connection) {
   Direction& in = connection.incoming();
   const StreamLock lock(in.receiving.lock, connection.alone());
+  if (const std::uint32_t here = connection.sleepers_here.load(std::memory_order_relaxed); here != 0)
+    connection.sleepers_here.store(here - 1, std::memory_order_relaxed);
   if (in.data.sleepers.load() == 0) return;  // somebody wrote nonsense there
   in.data.armed.store(in.data.sleepers.fetch_sub(1) == 1 ? 0 : kRingForMe);
 }

@@ -1,8 +1,8 @@
 // sockets-torture: what goes wrong on purpose, meant to run under libviaduct-sockets.so. Everything that arrives is
 // verified; exit code 0 means that nothing was lost, nothing hung and nobody crashed.
 //
-//   sockets-torture kill|mix|leave|stopped|crowd|pool|storm|row|idle|hostile|giga|nofile|no-memfd|no-memory|no-proc
-//   ROUNDS [SEED]
+//   sockets-torture kill|mix|leave|stopped|crowd|pool|waiters|storm|row|idle|hostile|giga|nofile|no-memfd|no-memory|
+//   no-proc ROUNDS [SEED]
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -385,6 +385,7 @@ int main(int count, char** arguments) {
   if (mode == "crowd") return crowd(rounds, seed);
   if (mode == "leave") return leave(rounds, seed);
   if (mode == "pool") return pool(rounds, seed);
+  if (mode == "waiters") return waiters(rounds, seed);
   if (mode == "stopped") return stopped(rounds, seed);
   if (mode == "giga") return hand_back_a_gigabyte(rounds, seed);
   if (mode == "hostile") return hostile(rounds, seed);
@@ -396,7 +397,7 @@ int main(int count, char** arguments) {
   if (mode == "no-memory") return without(rounds, seed, no_memory);
   if (mode == "no-proc") return without(rounds, seed, no_proc);
   std::fprintf(stderr,
-               "usage: %s kill|mix|leave|stopped|crowd|pool|storm|row|idle|hostile|giga|nofile|no-memfd|"
+               "usage: %s kill|mix|leave|stopped|crowd|pool|waiters|storm|row|idle|hostile|giga|nofile|no-memfd|"
                "no-memory|no-proc ROUNDS [SEED]\n",
                arguments[0]);
   return 2;

@@ -67,6 +67,7 @@ int leave(int rounds, unsigned seed);
 int pool(int rounds, unsigned seed);
 int row(int thousands);
 int stopped(int rounds, unsigned seed);
+int waiters(int rounds, unsigned seed);
 int hand_back_a_gigabyte(int rounds, unsigned seed);
 
 }  // namespace viaduct::sockets::torture

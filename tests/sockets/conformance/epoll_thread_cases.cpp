@@ -4,6 +4,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -142,6 +144,119 @@ CASE(epoll, under_another_number, "a set is duplicated, its first number closed:
   call("and after it was added again", ::epoll_wait(set, &event, 1, 1000));
   ::close(set);
   ::close(link.fd);
+}
+
+namespace {
+
+int put_set(int outer, int inner, std::uint64_t data) {
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = data}};
+  return ::epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event);
+}
+
+void note_told(const char* what, int set, int limit_ms) {
+  std::array<epoll_event, 8> events{};
+  const int found = ::epoll_wait(set, events.data(), events.size(), limit_ms);
+  call(what, found);
+  for (int i = 0; i < found; ++i) note("data %d", static_cast<int>(events[static_cast<std::size_t>(i)].data.u64));
+}
+
+}  // namespace
+
+CASE(epoll, nested_number_again,
+     "a set in a set is closed, another has its number: it is a member only once it is added") {
+  Link link = run.warm();
+  const int outer = ::epoll_create1(0), first = ::epoll_create1(0);
+  call("the first", put_set(outer, first, 111));
+  ::close(first);
+  const int second = ::epoll_create1(0);
+  note("the same number %d", first == second);
+  put(second, EPOLL_CTL_ADD, link, EPOLLIN);
+  run.peer_sends(link, 5);
+  ::usleep(5000);
+  note_told("not added", outer, 50);
+  call("the second", put_set(outer, second, 222));
+  note_told("added", outer, 1000);
+  call("the second again", put_set(outer, second, 333));
+  note_told("still once", outer, 1000);
+  const int another = ::epoll_create1(0);
+  call("in another set", put_set(another, second, 7));
+  call("there twice", put_set(another, second, 8));
+  note_told("once there", another, 1000);
+  note("read %d", link.receive(5));
+  note_told("nothing", outer, 20);
+  for (const int fd : {another, second, outer, link.fd}) ::close(fd);
+}
+
+CASE(epoll, nested_many, "300 sets in a set, and one at the end of a long poll: data in the last is told at once") {
+  constexpr std::size_t kSets = 300;
+  Link link = run.warm();
+  const int outer = ::epoll_create1(0);
+  std::vector<int> inner;
+  for (std::size_t i = 0; i < kSets; ++i) {
+    inner.push_back(::epoll_create1(0));
+    if (put_set(outer, inner.back(), i) != 0) note("set %d was refused", static_cast<int>(i));
+  }
+  put(inner.back(), EPOLL_CTL_ADD, link, EPOLLIN);
+  note_told("nothing", outer, 20);
+  while_another_waits("the last set has something", outer, [&] { run.peer_sends(link, 1); });
+  note("read %d", link.receive(1));
+  std::vector<pollfd> entries(kSets, pollfd{-1, POLLIN, 0});
+  entries.back().fd = inner.back();
+  std::atomic<int> found{-1};
+  std::thread waiter([&] { found = ::poll(entries.data(), entries.size(), 3000); });
+  ::usleep(20'000);
+  run.peer_sends(link, 1);
+  for (int i = 0; found < 0 && i < 1500; ++i) ::usleep(1000);
+  note("the last entry: %d", found.load());
+  waiter.join();
+  for (const int fd : inner) ::close(fd);
+  for (const int fd : {outer, link.fd}) ::close(fd);
+}
+
+CASE(epoll, young_looked_at_from_outside,
+     "a thread sleeps in poll on a set since before its member was used much; another sends") {
+  Link link = run.open();
+  const int set = ::epoll_create1(0);
+  put(set, EPOLL_CTL_ADD, link, EPOLLIN);
+  int found = -1;
+  std::thread waiter([&] {
+    pollfd entry{set, POLLIN, 0};
+    found = ::poll(&entry, 1, 3000);
+  });
+  ::usleep(50'000);
+  constexpr int kRounds = 60;
+  run.agent.begin(Order::receive, link.number, kRounds);
+  for (int i = 0; i < kRounds && link.send(1); ++i) ::usleep(1000);
+  note("the peer has %d", static_cast<int>(run.agent.end().result));
+  run.peer_sends(link, 5);
+  waiter.join();
+  note("poll %d", found);
+  note("read %d", link.receive(5));
+  for (const int fd : {set, link.fd}) ::close(fd);
+}
+
+CASE(epoll, closed_while_waiting,
+     "a set is closed under a thread that waits on it, another set has its number at once: who waits there is told") {
+  Link link = run.warm(), other = run.warm();
+  const int first = ::epoll_create1(0);
+  put(first, EPOLL_CTL_ADD, link, EPOLLIN);
+  int found = -1;
+  std::thread waiter([&] {
+    epoll_event event{};
+    found = ::epoll_wait(first, &event, 1, 300);
+  });
+  ::usleep(50'000);
+  ::close(first);
+  const int second = ::epoll_create1(0);
+  note("the same number %d", first == second);
+  put(second, EPOLL_CTL_ADD, other, EPOLLIN);
+  while_another_waits("on the second", second, [&] {
+    waiter.join();
+    ::usleep(100'000);
+    run.peer_sends(other, 1);
+  });
+  note("on the first: %d", found);
+  for (const int fd : {second, link.fd, other.fd}) ::close(fd);
 }
 
 }  // namespace conformance

@@ -2,9 +2,11 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "sockets/conformance/harness.hpp"
+#include "sockets/pass_descriptor.hpp"
 
 namespace conformance {
 
@@ -159,6 +162,33 @@ CASE(data, end_again, "the end of a stream is told as often as it is asked for, 
   std::array<char, 10> bytes;
   for (int i = 0; i < 3; ++i) call("all of ten", ::recv(reset.fd, bytes.data(), bytes.size(), MSG_WAITALL));
   ::close(reset.fd);
+}
+
+CASE(process, passed_flags, "O_NONBLOCK set by a process that got the socket through SCM_RIGHTS holds for both") {
+  using namespace viaduct::sockets;
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return;
+  auto body = [&] {
+    const int fd = take_descriptor(pair[1]);
+    if (::fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && ::write(pair[1], "x", 1) == 1) ::pause();
+  };
+  const int child = spawn_child([](void* argument) { (*static_cast<decltype(body)*>(argument))(); }, &body);
+  Link link = run.warm();
+  note("passed %d", pass_descriptor(pair[0], link.fd));
+  char byte;
+  call("set", ::read(pair[0], &byte, 1));
+  struct sigaction action {};  // so that a call which blocks ends
+  action.sa_handler = [](int) {};
+  ::sigaction(SIGALRM, &action, nullptr);
+  const itimerval soon{{0, 0}, {1, 0}};
+  ::setitimer(ITIMER_REAL, &soon, nullptr);
+  call("recv", ::recv(link.fd, &byte, 1, 0));
+  const itimerval never{};
+  ::setitimer(ITIMER_REAL, &never, nullptr);
+  note("O_NONBLOCK %d", (::fcntl(link.fd, F_GETFL) & O_NONBLOCK) != 0);
+  ::kill(child, SIGKILL);
+  note_exit("child", child);
+  for (const int fd : {pair[0], pair[1], link.fd}) ::close(fd);
 }
 
 }  // namespace conformance

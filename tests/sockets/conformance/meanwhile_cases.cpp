@@ -385,6 +385,38 @@ CASE(signals, handler_sends, "a handler sends on the connection that the program
   ::close(handler_fd);
 }
 
+CASE(signals, handler_closes,
+     "a handler closes the connection that the program is sending on: eight times, by itself") {
+  in_child("the program", [] {
+    static volatile sig_atomic_t closed;
+    ::signal(SIGPIPE, SIG_IGN);
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      ::close(handler_fd);
+      closed = 1;
+    };
+    ::sigaction(SIGALRM, &action, nullptr);
+    const std::vector<char> much(std::size_t{1} << 20);
+    for (int i = 0; i < 8; ++i) {
+      const auto receive_to_end = [](int fd) {
+        std::vector<char> in(std::size_t{1} << 20);
+        while (::recv(fd, in.data(), in.size(), 0) > 0) {
+        }
+        ::_exit(0);
+      };
+      pid_t reader = 0;
+      handler_fd = with_child(receive_to_end, reader);
+      closed = 0;
+      const itimerval soon{{0, 0}, {0, 20'000 + i * 1777}};
+      ::setitimer(ITIMER_REAL, &soon, nullptr);
+      while (closed == 0 && ::send(handler_fd, much.data(), much.size(), 0) > 0) {
+      }
+      note("closed %d", static_cast<int>(closed));
+      note_exit("the reader", reader);
+    }
+  });
+}
+
 CASE(process, shutdown_wakes_sender, "shutdown in one thread ends the send of another at once") {
   Link link = run.warm();
   ::signal(SIGPIPE, SIG_IGN);

@@ -108,6 +108,39 @@ CASE(options, time_limits, "SO_RCVTIMEO and SO_SNDTIMEO end waits with EAGAIN, a
   note("RCVTIMEO is about %ld", (static_cast<long>(read.tv_sec) * 1000 + read.tv_usec / 1000) / 50);
 }
 
+CASE(data, several_messages_limit,
+     "recvmmsg with a time limit: looked at after each message; what is left; a bad one") {
+  Link link = run.warm();
+  char in[2][5];  // a message each
+  iovec pieces[2] = {{in[0], sizeof in[0]}, {in[1], sizeof in[1]}};
+  mmsghdr some[2] = {};
+  for (int i = 0; i < 2; ++i) some[i].msg_hdr.msg_iov = &pieces[i], some[i].msg_hdr.msg_iovlen = 1;
+  const auto receive = [&](const char* what, timespec limit, int first_ms, int second_ms) {
+    std::thread sender([&] {
+      for (const int after_ms : {first_ms, second_ms}) {
+        ::usleep(static_cast<useconds_t>(after_ms) * 1000);
+        run.agent.tell(Order::send, link.number, 5);
+      }
+    });
+    const time_t whole = limit.tv_sec;
+    const int got = ::recvmmsg(link.fd, some, 2, 0, &limit);
+    call(what, got);
+    link.received += got > 0 ? 5 * static_cast<std::uint64_t>(got) : 0;
+    const bool none = limit.tv_sec == 0 && limit.tv_nsec == 0;
+    note("left %s", none ? "nothing" : limit.tv_sec < whole ? "a part" : "?");
+    sender.join();
+    note("the rest %d", link.receive(got == 2 ? 0 : 5));
+  };
+  receive("the first message is late", {0, 50'000'000}, 150, 300);
+  receive("both are early", {5, 0}, 30, 30);
+  timespec bad{0, 2'000'000'000};
+  call("a bad limit", ::recvmmsg(link.fd, some, 2, MSG_DONTWAIT, &bad));
+  bad = {-1, 0};
+  call("a negative one", ::recvmmsg(link.fd, some, 2, MSG_DONTWAIT, &bad));
+  timespec none{};
+  call("no time, nothing there", ::recvmmsg(link.fd, some, 2, MSG_DONTWAIT, &none));
+}
+
 CASE(options, buffers, "SO_RCVBUF and SO_SNDBUF are kept; transfers go on") {
   Link link = run.warm();
   call("RCVBUF", set(link.fd, SOL_SOCKET, SO_RCVBUF, 20'000));

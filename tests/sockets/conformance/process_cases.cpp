@@ -22,6 +22,7 @@ extern char** environ;
 
 using namespace conformance;
 using viaduct::sockets::pass_descriptor;
+using viaduct::sockets::take_descriptor;
 
 namespace {
 
@@ -30,21 +31,6 @@ void talk(Run& run, Link& link, std::size_t bytes = 100) {
   run.peer_receives(link, bytes);
   run.peer_sends(link, bytes);
   note("received %d", link.receive(bytes));
-}
-
-int take(int over) {
-  char byte;
-  iovec piece{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (::recvmsg(over, &message, 0) != 1 || CMSG_FIRSTHDR(&message) == nullptr) return -1;
-  int fd;
-  std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-  return fd;
 }
 
 void note_answer(Run& run) {
@@ -338,7 +324,7 @@ CASE(process, passed, "SCM_RIGHTS to a child, and to a program that is not accel
     if (::pipe2(go, O_CLOEXEC) != 0) return;
     auto body = [&] {
       ::close(link.fd);
-      const int fd = take(pair[1]);
+      const int fd = take_descriptor(pair[1]);
       char byte;
       if (::read(go[0], &byte, 1) != 1) return;
       const std::string text = number(fd);
