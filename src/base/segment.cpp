@@ -85,20 +85,23 @@ Result<Segment> Segment::create(const SegmentSpec& spec) {
     return Error(EINVAL, fmt::format("create segment '{}': impossible size {}", spec.name, spec.payload_size));
 
   const auto attempt = [&](unsigned flags, std::size_t page) -> Result<Segment> {
-    const std::string what = fmt::format("create segment '{}' of {} bytes", spec.name, spec.payload_size);
+    // Said only where it fails: this may run in a signal handler, which has interrupted malloc.
+    const auto what = [&] { return fmt::format("create segment '{}' of {} bytes", spec.name, spec.payload_size); };
     Segment segment;
     segment.page_size_ = page;
     segment.size_ = round_up(kSegmentPayloadOffset + spec.payload_size, page);
     segment.fd_ = make_memfd(spec.name, flags);
-    if (!segment.fd_) return Error::from_errno(what);
-    if (segment.size_ > largest_file()) return Error(EFBIG, what + ": larger than files may be (ulimit -f)");
-    if (::ftruncate(segment.fd_.get(), static_cast<off_t>(segment.size_)) != 0) return Error::from_errno(what);
-    VIADUCT_CHECK(reserve(segment.fd_.get(), 0, kSegmentPayloadOffset).because(what));
+    if (!segment.fd_) return Error::from_errno(what());
+    if (segment.size_ > largest_file()) return Error(EFBIG, what() + ": larger than files may be (ulimit -f)");
+    if (::ftruncate(segment.fd_.get(), static_cast<off_t>(segment.size_)) != 0) return Error::from_errno(what());
+    if (const Status reserved = reserve(segment.fd_.get(), 0, kSegmentPayloadOffset); !reserved.ok())
+      return reserved.error().because(what());
     segment.base_ = map_shared(segment.fd_.get(), segment.size_, kReadWrite);
-    if (segment.base_ == nullptr) return Error::from_errno(what);
-    VIADUCT_CHECK(segment.commit(std::min(spec.committed, segment.payload().size())).because(what));
+    if (segment.base_ == nullptr) return Error::from_errno(what());
+    if (const Status committed = segment.commit(std::min(spec.committed, segment.payload().size())); !committed.ok())
+      return committed.error().because(what());
     const int seals = kRequiredSeals | (spec.peers_only_read ? F_SEAL_FUTURE_WRITE : 0);
-    if (::fcntl(segment.fd_.get(), F_ADD_SEALS, seals) != 0) return Error::from_errno(what + ": seal");
+    if (::fcntl(segment.fd_.get(), F_ADD_SEALS, seals) != 0) return Error::from_errno(what() + ": seal");
     *reinterpret_cast<SegmentHeader*>(segment.base_) = {kSegmentMagic, kSegmentVersion, kSegmentPayloadOffset,
                                                         segment.size_, spec.layout,     {}};
     return segment;

@@ -432,9 +432,11 @@ VIADUCT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags
   for (; done < count; ++done) {
     const msghdr& message = messages[done].msg_hdr;
     if (refused_control(fd, message)) break;
+    const std::size_t whole = Pieces(message.msg_iov, message.msg_iovlen).bytes_left();
     const ssize_t sent = stream_send(*connection, fd, message.msg_iov, message.msg_iovlen, flags);
     if (sent < 0) break;
     messages[done].msg_len = static_cast<unsigned>(sent);
+    if (static_cast<std::size_t>(sent) < whole) return static_cast<int>(done + 1);  // the next must not follow this
   }
   return done == 0 && count != 0 ? -1 : static_cast<int>(done);
 }

@@ -136,6 +136,18 @@ VIADUCT_EXPORT int fexecve(int fd, char* const* argv, char* const* environment) 
   return libc().fexecve(fd, argv, departure.environment());
 }
 
+VIADUCT_EXPORT int execveat(int folder, const char* path, char* const* argv, char* const* environment,
+                            int flags) noexcept {
+  char found[PATH_MAX];
+  const bool itself = path != nullptr && *path == '\0' && (flags & AT_EMPTY_PATH) != 0;
+  if (path == nullptr || path[0] == '/' || (folder == AT_FDCWD && !itself))
+    std::snprintf(found, sizeof found, "%s", path != nullptr ? path : "");
+  else
+    std::snprintf(found, sizeof found, "/proc/self/fd/%d%s%s", folder, itself ? "" : "/", path);
+  const Departure departure(found, environment, false);
+  return libc().execveat(folder, path, argv, departure.environment(), flags);
+}
+
 VIADUCT_EXPORT int posix_spawn_file_actions_init(posix_spawn_file_actions_t* actions) noexcept {
   for (Action& known : known_actions) {
     const void* self = actions;

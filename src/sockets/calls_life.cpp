@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <climits>
 
+#include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/export.hpp"
 #include "sockets/internal_fd.hpp"
@@ -41,15 +42,19 @@ void forget(int fd) {
 // dup2 and dup3. What had the number is kept open until the kernel has answered: a refusal must change nothing, and a
 // connection is taken leave of on its own socket.
 template <class Call>
-int replace(int from, int to, Call&& call) {
+int duplicate_over(int from, int to, Call&& call) {
   if (in_borrowed_memory()) return call();
+  const Uncancelled here(Uncancelled::Sleeps::too);
   if (is_internal(to)) give_up_internal(to);
   Connection* const known = find_connection(to);
   if (known != nullptr) tell_of_deletions(*known, to);
   const int kept = known != nullptr ? libc().fcntl(to, F_DUPFD_CLOEXEC, 3) : -1;
   const int copy = call();
   const int error = errno;
-  if (copy >= 0) {
+  if (Connection* const now = copy >= 0 ? find_connection(from) : nullptr; now != nullptr) {
+    forget_set(to);
+    replace(to, kept, *now);
+  } else if (copy >= 0) {
     let_go(to, kept);
     forget_set(to);
     duplicated(from, to);
@@ -128,7 +133,7 @@ VIADUCT_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
 // Taking a connection apart to use its socket again (AF_UNSPEC): it starts from the beginning.
 VIADUCT_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
   Connection* const connection = find_connection(fd);
-  const bool again = connection != nullptr && connection->attached() && address != nullptr &&
+  const bool again = connection != nullptr && connection->life.load() != Life::plain && address != nullptr &&
                      length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC;
   if (connection != nullptr) {
     note_tcp_use();
@@ -195,12 +200,12 @@ VIADUCT_EXPORT int dup(int fd) noexcept {
 
 VIADUCT_EXPORT int dup2(int from, int to) noexcept {
   if (from == to || is_internal(from)) return libc().dup2(from, to);
-  return replace(from, to, [=] { return libc().dup2(from, to); });
+  return duplicate_over(from, to, [=] { return libc().dup2(from, to); });
 }
 
 VIADUCT_EXPORT int dup3(int from, int to, int flags) noexcept {
   if (from == to || is_internal(from)) return libc().dup3(from, to, flags);
-  return replace(from, to, [=] { return libc().dup3(from, to, flags); });
+  return duplicate_over(from, to, [=] { return libc().dup3(from, to, flags); });
 }
 
 }  // extern "C"

@@ -10,6 +10,7 @@
 #include <cstdarg>
 #include <cstring>
 
+#include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/export.hpp"
 #include "sockets/kernel.hpp"
@@ -39,6 +40,8 @@ void leave_to_kernel(int fd) {
     make_plain(*connection, fd, Why::kernel_feature);
   errno = kept;
 }
+
+constexpr int kTcpZerocopyReceive = 35;  // TCP_ZEROCOPY_RECEIVE, of <linux/tcp.h>: maps the kernel's own buffers
 
 bool is_kernel_feature(int level, int option) {
   if (level == IPPROTO_TCP) return option == TCP_ULP || option == TCP_REPAIR;
@@ -105,11 +108,17 @@ VIADUCT_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept {
   if (connection == nullptr || result != 0) return result;
   if (request == FIONBIO) connection->nonblocking.store(*static_cast<int*>(argument) != 0);
   if (!connection->attached()) return result;
+  const Uncancelled here(Uncancelled::Sleeps::too);
   auto* const number = static_cast<int*>(argument);
   if (request == SIOCINQ) *number = bytes_unread(*connection, fd);  // FIONREAD: the same number
   if (request == SIOCOUTQ && sends_on_ring(*connection)) *number = undelivered(*connection);
   if (request == SIOCATMARK && ring_readable(*connection, fd)) *number = 0;  // TCP's mark is behind what the ring holds
   return result;
+}
+
+VIADUCT_EXPORT int sockatmark(int fd) noexcept {
+  int at = 0;
+  return ioctl(fd, SIOCATMARK, &at) < 0 ? -1 : at;
 }
 
 VIADUCT_EXPORT int setsockopt(int fd, int level, int option, const void* value, socklen_t size) noexcept {
@@ -144,6 +153,7 @@ VIADUCT_EXPORT int setsockopt(int fd, int level, int option, const void* value, 
 VIADUCT_EXPORT int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept {
   Connection* const connection = find_connection(fd);
   if (connection == nullptr || !connection->attached()) return libc().getsockopt(fd, level, option, value, size);
+  if (level == IPPROTO_TCP && option == kTcpZerocopyReceive) leave_to_kernel(fd);
   if (level == SOL_SOCKET && option == SO_ERROR) {
     (void)find_reset(*connection, fd);
     if (const int told = connection->pending_error.exchange(0); told != 0 && value != nullptr && *size >= sizeof told) {

@@ -114,6 +114,7 @@ bool known(long number, const Arguments& given, long& result) {
     VIADUCT_SAME(epoll_pwait);
     VIADUCT_SAME(epoll_pwait2);
     VIADUCT_SAME(execve);
+    VIADUCT_SAME(execveat);
     VIADUCT_BY(sendmmsg, &send_many);
     VIADUCT_BY(preadv2, &read_at);
     VIADUCT_BY(pwritev2, &write_at);

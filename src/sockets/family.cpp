@@ -75,6 +75,10 @@ void leave_family(Family& family, pid_t pid) {
     std::int32_t self = pid;
     if (member.compare_exchange_strong(self, 0)) return;
   }
+  leave_crowd(family);
+}
+
+void leave_crowd(Family& family) {
   std::uint32_t unnamed = family.crowd.load();
   while (unnamed != 0 && !family.crowd.compare_exchange_weak(unnamed, unnamed - 1)) continue;
 }

@@ -22,6 +22,8 @@ Family* make_family(pid_t first);
 // Harmless to repeat, for one of the first seven.
 void join_family(Family& family, pid_t pid);
 void leave_family(Family& family, pid_t pid);
+// One that is not named less.
+void leave_crowd(Family& family);
 bool is_member(const Family& family, pid_t pid);
 // Forgets the dead. True: nobody but `pid`.
 bool sole_member(Family& family, pid_t pid);

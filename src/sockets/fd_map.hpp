@@ -39,9 +39,11 @@ class FdMap {
     return true;
   }
 
-  T* take(int fd) {
+  T* take(int fd) { return replace(fd, nullptr); }
+  // Only where there was something, which is returned: nobody finds the place empty meanwhile.
+  T* replace(int fd, T* value) {
     if (find(fd) == nullptr) return nullptr;
-    return pages_[fd / kPerPage].load(std::memory_order_acquire)->at[fd % kPerPage].exchange(nullptr);
+    return pages_[fd / kPerPage].load(std::memory_order_acquire)->at[fd % kPerPage].exchange(value);
   }
 
   // Every number that has something, in order: use(fd, value).

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <cstring>
 
 #include "sockets/brief_lock.hpp"
+#include "sockets/cancellation.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/table.hpp"
@@ -32,11 +34,19 @@ bool survives(int fd, bool everything) {
   return flags >= 0 && (everything || (flags & FD_CLOEXEC) == 0);
 }
 
-bool is_preloaded(char* const* environment) {
+const char* variable(char* const* environment, const char* name) {
+  const std::size_t length = std::strlen(name);
   for (; environment != nullptr && *environment != nullptr; ++environment)
-    if (std::strncmp(*environment, "LD_PRELOAD=", 11) == 0)
-      return std::strstr(*environment, "libviaduct-sockets.so") != nullptr;
-  return false;
+    if (std::strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+      return *environment + length + 1;
+  return nullptr;
+}
+
+bool is_preloaded(char* const* environment) {
+  const char* const libraries = variable(environment, "LD_PRELOAD");
+  const char* const wanted = variable(environment, "VIADUCT_SOCKETS");
+  const bool off = wanted != nullptr && std::strcmp(wanted, "on") != 0 && std::strcmp(wanted, "1") != 0;
+  return libraries != nullptr && !off && std::strstr(libraries, "libviaduct-sockets.so") != nullptr;
 }
 
 bool is_inherit_variable(const char* variable) {
@@ -134,7 +144,8 @@ bool loads_libraries(const char* path, int depth) {
   char start[4096] = {};
   const ssize_t size = kernel::libc().read(fd, start, sizeof start - 1);
   struct stat info {};
-  const bool privileged = ::fstat(fd, &info) != 0 || (info.st_mode & (S_ISUID | S_ISGID)) != 0;
+  const bool privileged = ::fstat(fd, &info) != 0 || (info.st_mode & (S_ISUID | S_ISGID)) != 0 ||
+                          ::fgetxattr(fd, "security.capability", nullptr, 0) > 0;
   kernel::libc().close(fd);
   if (size > 2 && std::memcmp(start, "#!", 2) == 0) return script_loads_libraries(start, depth);
   if (privileged || size < static_cast<ssize_t>(sizeof(Elf64_Ehdr))) return false;
@@ -153,6 +164,7 @@ bool loads_libraries(const char* path, int depth) {
 
 Departure::Departure(const char* path, char* const* environment, bool everything, bool memory_stays)
     : environment_(environment) {
+  const Uncancelled here(Uncancelled::Sleeps::too);
   const int kept = errno;
   int staying = 0;
   each_staying(everything, [&](int, Connection& connection) {
@@ -160,14 +172,16 @@ Departure::Departure(const char* path, char* const* environment, bool everything
     connection.shared.store(true);
     connection.lent.store(true);
   });
-  if (staying == 0 || ::access(path, X_OK) != 0) {
+  const bool found = ::faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0;
+  const bool from_another_folder = everything && path[0] != '/';  // perhaps: file actions can change it
+  if (staying == 0 || (!found && !from_another_folder)) {
     errno = kept;
     return;
   }
   std::size_t variables = 0;
   while (environment != nullptr && environment[variables] != nullptr) ++variables;
   const std::size_t list = (variables + 2) * sizeof(char*);
-  if (memory_stays && is_preloaded(environment) && loads_libraries(path)) {
+  if (found && memory_stays && is_preloaded(environment) && loads_libraries(path)) {
     size_ = list + sizeof kInheritVariable + 1 + static_cast<std::size_t>(staying + kMayCome) * kEntryText;
     void* const memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memory_ = memory != MAP_FAILED ? memory : nullptr;
@@ -209,6 +223,7 @@ bool Departure::stays_open(int fd) {
 
 // Its memory stays for a while, also where another thread closes it just now.
 void Departure::count_in(pid_t child, const Connection& connection) {
+  const Uncancelled here(Uncancelled::Sleeps::too);
   const StreamMemory memory = connection.memory;
   if (memory.base == nullptr) return;
   Family& holders = memory.control().end[connection.side & 1].holders;
@@ -219,6 +234,7 @@ void Departure::count_in(pid_t child, const Connection& connection) {
 }
 
 Departure::~Departure() {
+  const Uncancelled here(Uncancelled::Sleeps::too);
   const int kept = errno;
   if (passed_ && in_borrowed_memory())
     each_staying(false, [](int, Connection& connection) { leave_family(connection.own().holders, ::getpid()); });

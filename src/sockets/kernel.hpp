@@ -99,6 +99,7 @@ namespace viaduct::sockets::kernel {
   X(FILE*, popen, (const char*, const char*))                                                                       \
   X(int, execve, (const char*, char* const*, char* const*))                                                         \
   X(int, execvpe, (const char*, char* const*, char* const*))                                                        \
+  X(int, execveat, (int, const char*, char* const*, char* const*, int))                                             \
   X(int, fexecve, (int, char* const*, char* const*))                                                                \
   X(int, posix_spawn_file_actions_init, (posix_spawn_file_actions_t*))                                              \
   X(int, posix_spawn_file_actions_addclosefrom_np, (posix_spawn_file_actions_t*, int))                              \

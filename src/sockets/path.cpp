@@ -112,6 +112,8 @@ bool send_all(int fd, const char* bytes, std::size_t size, RoomySendBuffer& buff
 bool ring_once(Connection& connection, int fd) {
   Path& path = connection.outgoing().path;
   if (bell_would_lie_behind_data(connection)) return false;
+  if (Connection* const has_it = find_connection(fd); has_it != nullptr && has_it != &connection) [[unlikely]]
+    return false;  // another thread has just given the number to another connection
   path.rung_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
   connection.rang.store(true, std::memory_order_relaxed);
   path.rung.fetch_add(1);
@@ -179,6 +181,7 @@ void hand_back_sending(Connection& connection, int fd, Why why) {
 void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Opened opened) {
   Direction& ring = memory.direction(direction);
   const bool used = ring.path.mode.load() == kRing;
+  if (used) ring.path.sent_again.store(1);
   leave_ring(ring, fd, opened);
   Receiver unread(memory, direction);
   RoomySendBuffer socket(fd);
@@ -374,6 +377,15 @@ bool ring_is_left_to_us(const Connection& connection, int fd, std::uint32_t mode
   return (holder == 0 || thread_is_gone(holder)) && Receiver(connection.memory, connection.in()).has_data();
 }
 
+// Whoever was sending again has died: the rest is still in the ring.
+bool sending_again_broke_off(const Connection& connection, int fd) {
+  const Direction& in = connection.incoming();
+  if (in.path.sent_again.load() == 0 || !Receiver(connection.memory, connection.in()).has_data()) [[likely]]
+    return false;
+  const std::uint32_t holder = in.sending.lock.load(std::memory_order_acquire);
+  return (holder == 0 || thread_is_gone(holder)) && tcp_unread(fd) == 0 && tcp_peer_ended(fd);
+}
+
 }  // namespace
 
 std::uint32_t follow_path(Connection& connection, int fd) {
@@ -409,7 +421,9 @@ std::uint32_t follow_path(Connection& connection, int fd) {
           connection.resumed.fetch_add(1);
           return kReadRing;
         }
-        if (mode != kBack || Receiver(connection.memory, connection.in()).has_data()) return stage;
+        if (mode != kBack) return stage;
+        // Its sender may wait for us to make room on TCP.
+        if (path.sent_again.load() == 0 && Receiver(connection.memory, connection.in()).has_data()) return stage;
         // Doorbells are all that there is on TCP before `tcp_from`; those of a peer that is gone may never come.
         if (path.rung.load() != state.drained.load() && !(tcp_unread(fd) == 0 && tcp_peer_ended(fd))) return stage;
         state.stage.store(kReadBack);
@@ -417,7 +431,10 @@ std::uint32_t follow_path(Connection& connection, int fd) {
           kernel::libc().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
         break;
       default:
-        return stage;
+        if (!sending_again_broke_off(connection, fd)) return stage;
+        state.stage.store(kReadRing);
+        connection.resumed.fetch_add(1);
+        return kReadRing;
     }
   }
 }

@@ -244,7 +244,7 @@ class Polling {
         expected_[which] = {.connection = &connection, .generation = connection.generation.load()};
     }
     void note(nfds_t which, EpollSet& set) { expected_[which].set = SetAsleep(set); }
-    static constexpr nfds_t kRemembered = 256;
+    static constexpr nfds_t kRemembered = 64;
 
    private:
     void disarm() override {
@@ -377,17 +377,25 @@ PollEntries::~PollEntries() {
 }
 
 RawPolling::RawPolling(const pollfd* entries, nfds_t count) : entries_(entries), count_(count) {
+  if (count > kUsual) {
+    void* const memory = ::mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory != MAP_FAILED)
+      counted_ = static_cast<bool*>(memory);
+    else
+      count_ = kUsual;
+  }
   count_in(1);
 }
 
 RawPolling::~RawPolling() {
   const int kept = errno;
   count_in(-1);
+  if (counted_ != few_) ::munmap(counted_, count_);
   errno = kept;
 }
 
 void RawPolling::count_in(int change) {
-  for (nfds_t i = 0; i < std::min<nfds_t>(count_, kMost); ++i) {
+  for (nfds_t i = 0; i < count_; ++i) {
     Connection* const connection = entries_[i].fd < 0 ? nullptr : find_connection(entries_[i].fd);
     if (connection == nullptr) continue;
     if (change > 0 && (entries_[i].events & kIn) != 0 && connection->life.load() <= Life::offering) {

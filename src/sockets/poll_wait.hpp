@@ -4,8 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 
-#include <bitset>
-
 #include "base/clock.hpp"
 
 namespace viaduct::sockets {
@@ -42,10 +40,11 @@ class RawPolling {
 
  private:
   void count_in(int change);
-  static constexpr nfds_t kMost = 1024;
+  static constexpr nfds_t kUsual = 512;
   const pollfd* entries_;
   nfds_t count_;
-  std::bitset<kMost> counted_;
+  bool few_[kUsual] = {};
+  bool* counted_ = few_;  // of each entry, whether it was
 };
 
 }  // namespace viaduct::sockets

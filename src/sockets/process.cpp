@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/clock.hpp"
+#include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/export.hpp"
 #include "sockets/inherit.hpp"
@@ -38,6 +39,7 @@ __attribute__((constructor(200))) void start() {
 
 // A process that is killed leaves its peers to guess whether it had read everything.
 __attribute__((destructor(200))) void finish() {
+  const Uncancelled here(Uncancelled::Sleeps::too);
   table_at_exit();
 }
 

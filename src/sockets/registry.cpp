@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "sockets/cancellation.hpp"
 #include "sockets/internal_fd.hpp"
 #include "sockets/table.hpp"
 
@@ -104,6 +105,7 @@ std::uint32_t next_place() {
 void registry_add(Connection& connection, int fd) {
   if (connection.record == 0 || registry_records.load(std::memory_order_relaxed) == nullptr) [[unlikely]] {
     const int kept = errno;
+    const Uncancelled here(Uncancelled::Sleeps::too);
     const BriefLock::Hold hold(board.lock);
     const bool there = registry_records.load(std::memory_order_relaxed) != nullptr || make_board();
     if (there && connection.record == 0) connection.record = next_place();
@@ -132,6 +134,11 @@ void registry_descriptor_closed(const Connection& connection, int fd) {
     if (holder == &connection)
       record->descriptor.store(static_cast<std::uint32_t>(other + 1), std::memory_order_relaxed);
   });
+}
+
+void registry_moved(int from, int to) {
+  const BriefLock::Hold hold(board.lock);
+  if (board.fd == from) board.fd = to;
 }
 
 void registry_after_fork_in_child(bool now) {

@@ -28,6 +28,9 @@ void registry_attached(const Connection& connection);
 // One of several descriptors of the socket was closed.
 void registry_descriptor_closed(const Connection& connection, int fd);
 
+// The descriptor of the records has another number now.
+void registry_moved(int from, int to);
+
 // The records are the parent's. The child makes its own now, or with its next socket.
 void registry_after_fork_in_child(bool now);
 

@@ -106,11 +106,13 @@ Name meeting_place(std::uint64_t network, const Address& listener, const Address
 
 // ---- who may
 
-bool may_share_with(int unix_socket) {
+// Why::accelerated: we may.
+Why why_not_share_with(int unix_socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  if (kernel::libc().getsockopt(unix_socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
-  return settings().any_user || peer.uid == ::geteuid();
+  if (kernel::libc().getsockopt(unix_socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return Why::other_user;
+  if (!settings().any_user && peer.uid != ::geteuid()) return Why::other_user;
+  return peer.pid == 0 ? Why::other_processes : Why::accelerated;
 }
 
 void give_up(Connection& connection, Why why) {
@@ -123,7 +125,7 @@ void give_up(Connection& connection, Why why) {
 void later(Connection& connection, Why why) {
   connection.set_why(why);
   const std::uint32_t now = connection.operations.load(std::memory_order_relaxed);
-  const bool listens = connection.life.load(std::memory_order_relaxed) == Life::offering && why != Why::other_user;
+  const bool listens = connection.life.load(std::memory_order_relaxed) == Life::offering && why == Why::waiting;
   connection.next_attempt = now + (listens ? std::clamp<std::uint32_t>(now / 8, 1, kRarestLook)
                                            : std::clamp<std::uint32_t>(now / 2, 1, kRarestCall));
 }
@@ -156,7 +158,7 @@ void look_for_caller(Connection& connection, int socket) {
   const int fd = kernel::libc().accept4(connection.listener, nullptr, nullptr, SOCK_CLOEXEC);
   if (fd < 0) return later(connection, Why::waiting);
   const Fd caller(fd);
-  if (!may_share_with(fd)) return later(connection, Why::other_user);
+  if (const Why why = why_not_share_with(fd); why != Why::accelerated) return later(connection, why);
   auto segment = receive_memory(fd);
   if (!segment) return later(connection, segment.error().code() == EPROTO ? Why::wrong_version : Why::waiting);
   if (segment->payload().size() < kLeastStreamBytes) return give_up(connection, Why::wrong_version);
@@ -212,7 +214,7 @@ void call(Connection& connection, int socket, const Name& name) {
   const Fd caller(fd);
   if (kernel::libc().connect(fd, reinterpret_cast<const sockaddr*>(&name.address), name.size) != 0)
     return later(connection, Why::waiting);
-  if (!may_share_with(fd)) return later(connection, Why::other_user);
+  if (const Why why = why_not_share_with(fd); why != Why::accelerated) return later(connection, why);
   if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);  // the same from the other side
   auto segment = Segment::create({.name = kStreamName,
                                   .layout = kStreamLayout,

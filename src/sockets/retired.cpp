@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <sys/single_threaded.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "base/clock.hpp"
@@ -25,9 +26,20 @@ struct Queue {
   BriefLock lock;
   Piece pieces[kMost];
   std::size_t first = 0;
-  std::size_t count = 0;
+  std::atomic<std::size_t> count{0};
 };
 constinit Queue queue{};
+
+// Under the lock; afterwards there is place for one more.
+void sweep(std::uint64_t now) {
+  while (queue.count != 0) {
+    const Piece& oldest = queue.pieces[queue.first];
+    if (queue.count < kMost && now - oldest.when < kGraceNs) break;
+    ::munmap(oldest.base, oldest.size);
+    queue.first = (queue.first + 1) % kMost;
+    queue.count.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
 
 }  // namespace
 
@@ -42,14 +54,16 @@ void retire_memory(void* base, std::size_t size) {
   }
   const std::uint64_t now = Clock::steady().now_ns();
   const BriefLock::Hold hold(queue.lock);
-  while (queue.count != 0) {
-    const Piece& oldest = queue.pieces[queue.first];
-    if (queue.count < kMost && now - oldest.when < kGraceNs) break;
-    ::munmap(oldest.base, oldest.size);
-    queue.first = (queue.first + 1) % kMost;
-    --queue.count;
-  }
-  queue.pieces[(queue.first + queue.count++) % kMost] = {base, size, now};
+  sweep(now);
+  queue.pieces[(queue.first + queue.count) % kMost] = {base, size, now};
+  queue.count.fetch_add(1, std::memory_order_relaxed);
+}
+
+void sweep_retired() {
+  if (queue.count.load(std::memory_order_relaxed) == 0) [[likely]]
+    return;
+  const BriefLock::Hold hold(queue.lock);
+  sweep(Clock::steady().now_ns());
 }
 
 }  // namespace viaduct::sockets

@@ -20,6 +20,8 @@ class AtMemory {
 };
 
 void retire_memory(void* base, std::size_t size);
+// Gives back what nobody can be in any more.
+void sweep_retired();
 void retired_after_fork_in_child();
 
 }  // namespace viaduct::sockets

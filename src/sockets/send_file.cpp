@@ -52,12 +52,14 @@ ssize_t straight(Connection& connection, int fd, int file, off_t at, std::size_t
 }
 
 // By way of a buffer; waits for room, if the descriptor does.
-ssize_t by_buffer(Connection& connection, int fd, int file, off_t at, std::size_t most) {
+ssize_t by_buffer(Connection& connection, int fd, int file, off_t at, std::size_t most, bool& cut_short) {
   char buffer[kLargestChunk];
   const ssize_t got = ::pread(file, buffer, std::min(most, sizeof buffer), at);
   if (got <= 0) return got;
   const iovec piece{buffer, static_cast<std::size_t>(got)};
-  return stream_send(connection, fd, &piece, 1, 0);
+  const ssize_t sent = stream_send(connection, fd, &piece, 1, 0);
+  cut_short = sent < got;  // by a signal, its time limit, or the end: not to be waited for again
+  return sent;
 }
 
 }  // namespace
@@ -74,7 +76,8 @@ ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset
   const int kept = errno;
   const std::uint32_t generation = connection.generation.load();
   Reading reading = Reading::at_hand;
-  for (int in_a_row = kStraightInARow; total < count && connection.generation.load() == generation;) {
+  bool cut_short = false;
+  for (int in_a_row = kStraightInARow; total < count && !cut_short && connection.generation.load() == generation;) {
     const bool in_one_copy = in_a_row < kStraightInARow && reading != Reading::not_at_all;
     ssize_t moved = in_one_copy ? straight(connection, fd, file, at, count - total, reading) : 0;
     if (moved < 0 && errno == EOPNOTSUPP && reading == Reading::at_hand) {
@@ -83,7 +86,7 @@ ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset
     }
     ++in_a_row;
     if (moved <= 0) {
-      moved = by_buffer(connection, fd, file, at, count - total);
+      moved = by_buffer(connection, fd, file, at, count - total, cut_short);
       in_a_row = 0;
     }
     if (moved < 0 && total == 0) return -1;

@@ -150,22 +150,26 @@ void adopt(int fd, bool nonblocking) {
   connection->descriptors.store(1);
   if (is_high_number(fd)) [[unlikely]]
     (void)give_descriptors_back(false);
-  if (connections.put(fd, connection))
-    registry_add(*connection, fd);
-  else
-    slab.let_go(connection);
+  sweep_retired();
+  if (!connections.put(fd, connection)) return slab.let_go(connection);
+  registry_add(*connection, fd);
+  if (is_standard(fd)) make_plain(*connection, fd, Why::stdio);
 }
 
 void adopt_duplicate(Connection& connection, int fd) {
   connection.descriptors.fetch_add(1);
-  if (!connections.put(fd, &connection)) connection.descriptors.fetch_sub(1);
-  if (is_standard(fd)) make_plain(connection, fd, Why::stdio);
+  if (connections.put(fd, &connection)) {
+    if (is_standard(fd)) make_plain(connection, fd, Why::stdio);
+    return;
+  }
+  connection.descriptors.fetch_sub(1);
+  make_plain(connection, fd, Why::no_memory);  // that number is used without us
 }
 
-void let_go(int fd, int socket) {
-  const Uncancelled here;
-  Connection* const connection = connections.take(fd);
-  if (connection == nullptr) return;
+namespace {
+
+// A number of the connection is not its own any more.
+void lose(Connection* connection, int fd, int socket) {
   int duplicate = -1;
   if (connection->descriptors.load() != 1)
     connections.each([&](int other, Connection* same) { duplicate = same == connection ? other : duplicate; });
@@ -175,6 +179,25 @@ void let_go(int fd, int socket) {
     end(*connection, socket);
   } else
     registry_descriptor_closed(*connection, fd);
+}
+
+}  // namespace
+
+void replace(int fd, int socket, Connection& by) {
+  const Uncancelled here;
+  by.descriptors.fetch_add(1);
+  if (Connection* const former = connections.replace(fd, &by)) {
+    lose(former, fd, socket);
+    if (is_standard(fd)) make_plain(by, fd, Why::stdio);
+  } else {
+    by.descriptors.fetch_sub(1);
+    adopt_duplicate(by, fd);
+  }
+}
+
+void let_go(int fd, int socket) {
+  const Uncancelled here;
+  if (Connection* const connection = connections.take(fd)) lose(connection, fd, socket);
 }
 
 namespace {
@@ -241,11 +264,13 @@ bool give_descriptors_back(bool offers) {
 }
 
 void give_up_internal(int fd) {
+  const Uncancelled here(Uncancelled::Sleeps::too);
   const int moved = make_internal(kernel::libc().fcntl(fd, F_DUPFD_CLOEXEC, 3));
   connections.each([=](int, Connection* connection) {
     if (connection->attached() && connection->memory.fd == fd) connection->memory.fd = moved;
     if (connection->listener == fd) connection->listener = moved;
   });
+  registry_moved(fd, moved);
   forget_internal(fd);
 }
 
@@ -281,7 +306,7 @@ void table_before_fork() {
 void table_after_failed_fork() {
   connections.each([](int, Connection* connection) {
     Family* const family = connection->attached() ? &connection->own().holders : connection->family;
-    if (family != nullptr) leave_family(*family, 0);
+    if (family != nullptr) leave_crowd(*family);
   });
 }
 
@@ -299,13 +324,13 @@ void table_after_fork_in_child() {
     connection->sleepers_here.store(0);
     if (connection->attached()) {
       join_family(connection->own().holders, own_pid());
-      connection->own().holders.crowd.fetch_sub(1);
+      leave_crowd(connection->own().holders);
     }
     if (connection->attached() || connection->family == nullptr) return;
     withdraw(*connection);  // the parent's offer stays its own
     if (connection->life.load() == Life::offering) connection->life.store(Life::young);
     join_family(*connection->family, own_pid());
-    connection->family->crowd.fetch_sub(1);
+    leave_crowd(*connection->family);
   });
   registry_after_fork_in_child(attached);
 }

@@ -30,6 +30,8 @@ constexpr bool is_standard(int fd) {
 // The descriptor is about to be closed, or has been replaced. `socket`: where the connection still answers; -1:
 // nowhere.
 void let_go(int fd, int socket);
+// The same, and the number is another connection's at that moment.
+void replace(int fd, int socket, Connection& by);
 
 // The program takes one of our own descriptor numbers for itself.
 void give_up_internal(int fd);

@@ -22,9 +22,10 @@ enum class Why : std::uint32_t {
   shared_epoll,   // it is in an epoll set that several processes use
   forbidden,      // a sandbox refused what is needed
   switched_off,
-  no_counts,       // TCP_INFO does not tell byte counts, or they do not agree
-  kernel_feature,  // SIGIO, MSG_ZEROCOPY, time stamps, kTLS: the kernel must carry the bytes
-  stalled,         // the ring was full and nobody read: TCP holds more
+  no_counts,        // TCP_INFO does not tell byte counts, or they do not agree
+  kernel_feature,   // SIGIO, MSG_ZEROCOPY, time stamps, kTLS: the kernel must carry the bytes
+  stalled,          // the ring was full and nobody read: TCP holds more
+  other_processes,  // the peer is in another PID namespace: neither can tell whether a thread of the other lives
 };
 
 constexpr const char* words(Why why) {
@@ -67,6 +68,8 @@ constexpr const char* words(Why why) {
       return "it uses what only the kernel can do (SIGIO, zero copy, time stamps, TLS)";
     case Why::stalled:
       return "the ring was full for long and nobody read";
+    case Why::other_processes:
+      return "the peer is in another PID namespace";
   }
   return "?";
 }
