@@ -213,8 +213,9 @@ bool ReceiveWait::for_data(bool has_some) {
     if (!readable_after_all(connection_, fd_, false, 1)) {
       const bool doorbells_only = receives_on_ring(connection_);
       const bool restartable = limit_.is_never() && !has_some;
+      // With others about, a bell in our hand that is not counted yet would be looked for among the bytes behind it.
       if (doorbells_only && alone && restartable)
-        go_on = sleep_on_doorbell(generation);
+        go_on = connection_.alone() ? sleep_on_doorbell(generation) : sleep_in_recv();
       else
         go_on = sleep_in_poll(restartable);
       if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
