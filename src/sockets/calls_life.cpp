@@ -39,6 +39,13 @@ void forget(int fd) {
   forget_set(fd);
 }
 
+// Doorbells go to a number, under this lock: whoever has it next sees whose it is by then.
+template <class Use>
+int while_nobody_rings(Connection& connection, Use&& use) {
+  const SendingLock lock(connection.memory, connection.out());
+  return use();
+}
+
 // dup2 and dup3. What had the number is kept open until the kernel has answered: a refusal must change nothing, and a
 // connection is taken leave of on its own socket.
 template <class Call>
@@ -49,11 +56,20 @@ int duplicate_over(int from, int to, Call&& call) {
   Connection* const known = find_connection(to);
   if (known != nullptr) tell_of_deletions(*known, to);
   const int kept = known != nullptr ? libc().fcntl(to, F_DUPFD_CLOEXEC, 3) : -1;
-  const int copy = call();
+  Connection* former = nullptr;
+  Connection* now = nullptr;
+  const auto exchange = [&] {
+    const int copy = call();
+    now = copy >= 0 ? find_connection(from) : nullptr;
+    if (now != nullptr) former = give_number(to, *now);
+    return copy;
+  };
+  const int copy = known != nullptr && known->attached() ? while_nobody_rings(*known, exchange) : exchange();
   const int error = errno;
-  if (Connection* const now = copy >= 0 ? find_connection(from) : nullptr; now != nullptr) {
+  if (now != nullptr) {
+    if (former != nullptr) number_lost(*former, to, kept);
     forget_set(to);
-    replace(to, kept, *now);
+    if (is_standard(to)) make_plain(*now, to, Why::stdio);
   } else if (copy >= 0) {
     let_go(to, kept);
     forget_set(to);

@@ -112,8 +112,9 @@ bool send_all(int fd, const char* bytes, std::size_t size, RoomySendBuffer& buff
 bool ring_once(Connection& connection, int fd) {
   Path& path = connection.outgoing().path;
   if (bell_would_lie_behind_data(connection)) return false;
+  // Another thread has just given the number to another connection.
   if (Connection* const has_it = find_connection(fd); has_it != nullptr && has_it != &connection) [[unlikely]]
-    return false;  // another thread has just given the number to another connection
+    if ((fd = any_number_of(connection)) < 0) return false;
   path.rung_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
   connection.rang.store(true, std::memory_order_relaxed);
   path.rung.fetch_add(1);

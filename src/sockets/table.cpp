@@ -166,38 +166,35 @@ void adopt_duplicate(Connection& connection, int fd) {
   make_plain(connection, fd, Why::no_memory);  // that number is used without us
 }
 
-namespace {
-
-// A number of the connection is not its own any more.
-void lose(Connection* connection, int fd, int socket) {
+void number_lost(Connection& connection, int fd, int socket) {
+  const Uncancelled here;
   int duplicate = -1;
-  if (connection->descriptors.load() != 1)
-    connections.each([&](int other, Connection* same) { duplicate = same == connection ? other : duplicate; });
-  forget_in_sets(*connection, fd, duplicate);
-  if (connection->descriptors.fetch_sub(1) == 1) {
-    if (connection->life.load() != Life::plain) note_tcp_use();
-    end(*connection, socket);
+  if (connection.descriptors.load() != 1)
+    connections.each([&](int other, Connection* same) { duplicate = same == &connection ? other : duplicate; });
+  forget_in_sets(connection, fd, duplicate);
+  if (connection.descriptors.fetch_sub(1) == 1) {
+    if (connection.life.load() != Life::plain) note_tcp_use();
+    end(connection, socket);
   } else
-    registry_descriptor_closed(*connection, fd);
+    registry_descriptor_closed(connection, fd);
 }
 
-}  // namespace
+Connection* give_number(int fd, Connection& connection) {
+  connection.descriptors.fetch_add(1);
+  if (Connection* const former = connections.replace(fd, &connection)) return former;
+  connection.descriptors.fetch_sub(1);
+  adopt_duplicate(connection, fd);
+  return nullptr;
+}
 
-void replace(int fd, int socket, Connection& by) {
-  const Uncancelled here;
-  by.descriptors.fetch_add(1);
-  if (Connection* const former = connections.replace(fd, &by)) {
-    lose(former, fd, socket);
-    if (is_standard(fd)) make_plain(by, fd, Why::stdio);
-  } else {
-    by.descriptors.fetch_sub(1);
-    adopt_duplicate(by, fd);
-  }
+int any_number_of(const Connection& connection) {
+  int found = -1;
+  connections.each([&](int fd, const Connection* one) { found = one == &connection ? fd : found; });
+  return found;
 }
 
 void let_go(int fd, int socket) {
-  const Uncancelled here;
-  if (Connection* const connection = connections.take(fd)) lose(connection, fd, socket);
+  if (Connection* const connection = connections.take(fd)) number_lost(*connection, fd, socket);
 }
 
 namespace {

@@ -30,8 +30,12 @@ constexpr bool is_standard(int fd) {
 // The descriptor is about to be closed, or has been replaced. `socket`: where the connection still answers; -1:
 // nowhere.
 void let_go(int fd, int socket);
-// The same, and the number is another connection's at that moment.
-void replace(int fd, int socket, Connection& by);
+// The same in two steps, where the number becomes another connection's at one moment. Returns whose it was.
+Connection* give_number(int fd, Connection& connection);
+void number_lost(Connection& connection, int fd, int socket);
+
+// -1: it has none any more.
+int any_number_of(const Connection& connection);
 
 // The program takes one of our own descriptor numbers for itself.
 void give_up_internal(int fd);

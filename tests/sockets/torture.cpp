@@ -1,8 +1,8 @@
 // sockets-torture: what goes wrong on purpose, meant to run under libviaduct-sockets.so. Everything that arrives is
 // verified; exit code 0 means that nothing was lost, nothing hung and nobody crashed.
 //
-//   sockets-torture kill|mix|leave|stopped|crowd|pool|waiters|storm|row|idle|hostile|giga|nofile|no-memfd|no-memory|
-//   no-proc ROUNDS [SEED]
+//   sockets-torture kill|mix|leave|stopped|crowd|pool|waiters|storm|row|idle|hostile|giga|unread|namespaces|nofile|
+//   no-memfd|no-memory|no-proc ROUNDS [SEED]
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -340,11 +340,6 @@ bool few_descriptors() {
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-bool obey(std::span<sock_filter> filter) {
-  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 bool no_memfd() {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -387,6 +382,8 @@ int main(int count, char** arguments) {
   if (mode == "pool") return pool(rounds, seed);
   if (mode == "waiters") return waiters(rounds, seed);
   if (mode == "stopped") return stopped(rounds, seed);
+  if (mode == "unread") return unread(rounds);
+  if (mode == "namespaces") return namespaces(rounds);
   if (mode == "giga") return hand_back_a_gigabyte(rounds, seed);
   if (mode == "hostile") return hostile(rounds, seed);
   if (mode == "storm") return storm(rounds, seed);
@@ -397,8 +394,8 @@ int main(int count, char** arguments) {
   if (mode == "no-memory") return without(rounds, seed, no_memory);
   if (mode == "no-proc") return without(rounds, seed, no_proc);
   std::fprintf(stderr,
-               "usage: %s kill|mix|leave|stopped|crowd|pool|waiters|storm|row|idle|hostile|giga|nofile|no-memfd|"
-               "no-memory|no-proc ROUNDS [SEED]\n",
+               "usage: %s kill|mix|leave|stopped|crowd|pool|waiters|storm|row|idle|hostile|giga|unread|namespaces|"
+               "nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]\n",
                arguments[0]);
   return 2;
 }

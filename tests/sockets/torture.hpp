@@ -1,11 +1,13 @@
 // What the modes of sockets-torture share: pairs of connected processes, and a look into somebody's memory.
 #pragma once
 
+#include <linux/filter.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -60,6 +62,9 @@ class StreamOf {
   std::size_t size_ = 0;
 };
 
+// From now on this process and its children have such system calls only as the filter lets through.
+bool obey(std::span<sock_filter> filter);
+
 // The modes. 0: nothing was lost, nothing hung and nobody crashed.
 int crowd(int rounds, unsigned seed);
 int idle(int hundreds);
@@ -69,5 +74,7 @@ int row(int thousands);
 int stopped(int rounds, unsigned seed);
 int waiters(int rounds, unsigned seed);
 int hand_back_a_gigabyte(int rounds, unsigned seed);
+int unread(int rounds);
+int namespaces(int rounds);
 
 }  // namespace viaduct::sockets::torture

@@ -13,11 +13,15 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "sockets/conformance/harness.hpp"
 #include "sockets/pass_descriptor.hpp"
+
+extern char** environ;
 
 namespace conformance {
 
@@ -30,6 +34,11 @@ void run_something_else() {
   char* const words[] = {name, nullptr};
   char* const nothing[] = {nullptr};
   if (::posix_spawn(&pid, "/bin/true", nullptr, nullptr, words, nothing) == 0) ::waitpid(pid, nullptr, 0);
+}
+
+template <class Body>
+int start_child(Body body) {
+  return spawn_child([](void* argument) { (*static_cast<Body*>(argument))(); }, &body);
 }
 
 }  // namespace
@@ -189,6 +198,63 @@ CASE(process, passed_flags, "O_NONBLOCK set by a process that got the socket thr
   ::kill(child, SIGKILL);
   note_exit("child", child);
   for (const int fd : {pair[0], pair[1], link.fd}) ::close(fd);
+}
+
+namespace {
+
+// A program that goes on with the connection: it gives 23 bytes back, of which three are there already.
+template <class Start>
+void note_successor(Run& run, Start start) {
+  Link link = run.warm();
+  run.peer_sends(link, 3);
+  const int child = start(std::to_string(link.fd));
+  run.peer_sends(link, 20);
+  run.agent.begin(Order::receive_once, link.number, 23, MSG_WAITALL);  // it waits for the answer
+  note_exit("the program", child);
+  const Answer answer = run.agent.end();
+  note("%d came back, digest %llx", static_cast<int>(answer.result), static_cast<unsigned long long>(answer.digest));
+  ::close(link.fd);
+}
+
+}  // namespace
+
+CASE(process, execveat, "execveat of a program that goes on with the connection, bytes unread") {
+  note_successor(run, [](std::string fd) {
+    return start_child([&] {
+      char echo[] = "--echo", count[] = "23";
+      char* const words[] = {const_cast<char*>(own_program), echo, fd.data(), count, nullptr};
+      ::execveat(AT_FDCWD, own_program, words, environ, 0);
+      ::_exit(9);
+    });
+  });
+}
+
+CASE(process, spawn_elsewhere, "the same by posix_spawn in another folder, with a name that is relative to it") {
+  note_successor(run, [](std::string fd) {
+    const std::string path = own_program;
+    const std::size_t slash = path.rfind('/');
+    std::string name = "." + path.substr(slash);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addchdir_np(&actions, path.substr(0, slash).c_str());
+    char echo[] = "--echo", count[] = "23";
+    char* const words[] = {name.data(), echo, fd.data(), count, nullptr};
+    if (::chdir("/") != 0) note("chdir failed");
+    pid_t child = -1;
+    note("spawn %d", ::posix_spawn(&child, name.c_str(), &actions, nullptr, words, environ));
+    ::posix_spawn_file_actions_destroy(&actions);
+    return child;
+  });
+}
+
+CASE(process, exec_switched_off, "the same by exec with VIADUCT_SOCKETS=off in the environment") {
+  note_successor(run, [](const std::string& fd) {
+    return start_child([&] {
+      ::setenv("VIADUCT_SOCKETS", "off", 1);
+      ::execl(own_program, own_program, "--echo", fd.c_str(), "23", nullptr);
+      ::_exit(9);
+    });
+  });
 }
 
 }  // namespace conformance

@@ -1,0 +1,174 @@
+// A connection goes back to TCP with more unread than TCP's buffers hold; and one whose ends are in different PID
+// namespaces, as those of containers are. Every number comes, in order, and then the end.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "torture.hpp"
+
+namespace viaduct::sockets::torture {
+
+namespace {
+
+constexpr std::size_t kMost = std::size_t{8} << 20;
+constexpr std::uint64_t kMoreThanTcpHolds = std::uint64_t{1} << 20;  // with the largest buffer here
+
+// What the buffers are now they stay: on other machines nobody may have larger ones.
+bool keep_buffers() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setsockopt, 0, 6),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[1])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOL_SOCKET, 0, 4),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SO_SNDBUF, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SO_SNDBUFFORCE, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  return obey(filter);
+}
+
+// As much as there is room for, at least so much, which it tells; then it waits to be asked for the end.
+int send_numbers(int fd, int tell, int buffer, std::uint64_t least) {
+  if (!warm(fd, true)) return complain("warm");
+  if (::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer) != 0) return complain("SO_SNDBUF");
+  if (!keep_buffers()) return kSkipped;
+  std::vector<std::uint32_t> numbers(kMost / sizeof(std::uint32_t));
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::uint32_t>(i);
+  const auto* const bytes = reinterpret_cast<const char*>(numbers.data());
+  std::uint64_t sent = 0;
+  for (ssize_t now; sent < kMost; sent += static_cast<std::uint64_t>(now)) {
+    now = ::send(fd, bytes + sent, std::min<std::size_t>(kMost - sent, 65536), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (now <= 0) break;
+  }
+  if (sent < least) return std::fprintf(stderr, "torture: room for %" PRIu64 " bytes only\n", sent), 1;
+  if (::write(tell, &sent, sizeof sent) != sizeof sent) return complain("write");
+  char byte;
+  if (::recv(fd, &byte, 1, 0) != 1) return complain("the request");
+  if (::shutdown(fd, SHUT_WR) != 0) return complain("shutdown");
+  return ::recv(fd, &byte, 1, 0) == 0 ? 0 : complain("the receiver's end");
+}
+
+int receive_numbers(int fd, int told) {
+  if (!warm(fd, false)) return complain("warm");
+  std::uint64_t sent = 0;
+  if (::read(told, &sent, sizeof sent) != sizeof sent) return complain("read");
+  ::signal(SIGIO, SIG_IGN);
+  if (::fcntl(fd, F_SETFL, O_ASYNC) != 0) return complain("fcntl");  // which the kernel does, on TCP
+  if (::send(fd, "!", 1, MSG_NOSIGNAL) != 1) return complain("send");
+  std::vector<unsigned char> all(kMost);
+  std::uint64_t received = 0;
+  for (ssize_t now; received < kMost; received += static_cast<std::uint64_t>(now))
+    if (now = ::recv(fd, &all[received], std::min<std::size_t>(kMost - received, 65536), 0); now <= 0) break;
+  std::uint64_t right = 0;
+  while (right < received && all[right] == static_cast<unsigned char>((right / 4) >> (right % 4 * 8))) ++right;
+  if (received == sent && right == received) return 0;
+  std::fprintf(stderr, "torture: %" PRIu64 " bytes were sent, %" PRIu64 " came, the first %" PRIu64 " are right\n",
+               sent, received, right);
+  return 1;
+}
+
+int outcome(const char* what, pid_t sender, pid_t receiver) {
+  const int sent = wait_for(sender);
+  if (sent == kSkipped) ::kill(receiver, SIGKILL);  // nobody comes
+  const int received = wait_for(receiver);
+  if (sent == kSkipped || received == kSkipped) return kSkipped;
+  if (sent == 0 && received == 0) return 0;
+  return std::fprintf(stderr, "torture: %s: sender %d, receiver %d\n", what, sent, received), 1;
+}
+
+// ---- namespaces
+
+// Root may; anybody else with a user namespace around it, in which he is who he was.
+bool enter_processes_of_our_own() {
+  if (::unshare(CLONE_NEWPID) == 0) return true;
+  const std::string user = std::to_string(::getuid());
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) return false;
+  return static_cast<bool>(std::ofstream("/proc/self/uid_map") << user << " " << user << " 1" << std::flush);
+}
+
+// A number that no process of this namespace has: who looks for it here finds nobody.
+pid_t unused_number() {
+  pid_t number = 20;
+  while (::kill(number, 0) == 0 || errno != ESRCH) ++number;
+  return number;
+}
+
+template <class Body>
+int run_as_number(pid_t number, Body body) {
+  const pid_t first = ::fork();
+  if (first != 0) return wait_for(first);
+  for (;;) {
+    const pid_t next = ::fork();
+    if (next == 0) {
+      ::alarm(kHangSeconds);
+      ::_exit(::getpid() == number ? body() : 0);
+    }
+    const int code = wait_for(next);
+    if (next >= number) ::_exit(next == number ? code : kSkipped);
+  }
+}
+
+int connect_and_send(const sockaddr_in& name, int tell) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) return complain("connect");
+  return send_numbers(fd, tell, 16'384, 0);
+}
+
+}  // namespace
+
+int unread(int rounds) {
+  for (int i = 0; i < rounds; ++i)
+    for (const int buffer : {16'384, 212'992}) {
+      const Pair pair = make_pair();
+      int pipe[2];
+      if (::pipe(pipe) != 0) return complain("pipe");
+      const pid_t sender =
+          start(pair, true, [&](int fd) { return send_numbers(fd, pipe[1], buffer, kMoreThanTcpHolds); });
+      const pid_t receiver = start(pair, false, [&](int fd) { return receive_numbers(fd, pipe[0]); });
+      for (const int fd : {pair.client, pair.server, pipe[0], pipe[1]}) ::close(fd);
+      if (const int code = outcome("unread", sender, receiver); code != 0) return code;
+    }
+  return 0;
+}
+
+int namespaces(int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in name{AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
+    socklen_t size = sizeof name;
+    int pipe[2];
+    if (::bind(listener, reinterpret_cast<sockaddr*>(&name), size) != 0 || ::listen(listener, 1) != 0 ||
+        ::getsockname(listener, reinterpret_cast<sockaddr*>(&name), &size) != 0 || ::pipe(pipe) != 0)
+      return complain("listen");
+    const pid_t number = unused_number();
+    const pid_t sender = start({}, true, [&](int) {
+      if (!enter_processes_of_our_own()) return complain("no PID namespace of our own"), kSkipped;
+      return run_as_number(number, [&] { return connect_and_send(name, pipe[1]); });
+    });
+    const pid_t receiver =
+        start({}, false, [&](int) { return receive_numbers(::accept(listener, nullptr, nullptr), pipe[0]); });
+    for (const int fd : {listener, pipe[0], pipe[1]}) ::close(fd);
+    if (const int code = outcome("in another PID namespace", sender, receiver); code != 0) return code;
+  }
+  return 0;
+}
+
+}  // namespace viaduct::sockets::torture
