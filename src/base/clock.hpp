@@ -36,6 +36,13 @@ class Deadline {
     return Deadline(delay > UINT64_MAX - 1 - now ? UINT64_MAX : now + delay);
   }
 
+  // Never, where that is longer than anything lasts.
+  static Deadline after(const Clock& clock, std::int64_t seconds, std::int64_t nanoseconds) {
+    constexpr std::int64_t kSecond = 1'000'000'000;
+    if (seconds >= INT64_MAX / kSecond) return never();
+    return after_ns(clock, static_cast<std::uint64_t>(seconds * kSecond + nanoseconds));
+  }
+
   bool is_never() const { return moment_ == UINT64_MAX; }
   bool expired(std::uint64_t now) const { return now >= moment_; }
   std::uint64_t left_ns(std::uint64_t now) const { return expired(now) ? 0 : moment_ - now; }

@@ -65,6 +65,17 @@ bool is_known(const posix_spawn_file_actions_t* actions, int from) {
                      [&](const Action& one) { return one.actions.load() == actions && one.from.load() == from; });
 }
 
+// `call` returns only where it fails.
+template <class Call>
+int leave_for(Call&& call) {
+  table_before_exec();
+  const int result = call();
+  const int failed = errno;
+  table_after_failed_exec();
+  errno = failed;
+  return result;
+}
+
 int spawned(const Departure& departure, const posix_spawn_file_actions_t* actions, pid_t child, pid_t* told,
             int failed) {
   if (failed != 0) return failed;
@@ -90,7 +101,7 @@ extern "C" {
 
 VIADUCT_EXPORT int execve(const char* path, char* const* argv, char* const* environment) noexcept {
   const Departure departure(path, environment, false);
-  return libc().execve(path, argv, departure.environment());
+  return leave_for([&] { return libc().execve(path, argv, departure.environment()); });
 }
 
 VIADUCT_EXPORT int execv(const char* path, char* const* argv) noexcept {
@@ -100,7 +111,7 @@ VIADUCT_EXPORT int execv(const char* path, char* const* argv) noexcept {
 VIADUCT_EXPORT int execvpe(const char* file, char* const* argv, char* const* environment) noexcept {
   char found[PATH_MAX];
   const Departure departure(search(file, found), environment, false);
-  return libc().execvpe(file, argv, departure.environment());
+  return leave_for([&] { return libc().execvpe(file, argv, departure.environment()); });
 }
 
 VIADUCT_EXPORT int execvp(const char* file, char* const* argv) noexcept {
@@ -133,7 +144,7 @@ VIADUCT_EXPORT int fexecve(int fd, char* const* argv, char* const* environment) 
   char path[64];
   std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
   const Departure departure(path, environment, false);
-  return libc().fexecve(fd, argv, departure.environment());
+  return leave_for([&] { return libc().fexecve(fd, argv, departure.environment()); });
 }
 
 VIADUCT_EXPORT int execveat(int folder, const char* path, char* const* argv, char* const* environment,
@@ -145,7 +156,7 @@ VIADUCT_EXPORT int execveat(int folder, const char* path, char* const* argv, cha
   else
     std::snprintf(found, sizeof found, "/proc/self/fd/%d%s%s", folder, itself ? "" : "/", path);
   const Departure departure(found, environment, false);
-  return libc().execveat(folder, path, argv, departure.environment(), flags);
+  return leave_for([&] { return libc().execveat(folder, path, argv, departure.environment(), flags); });
 }
 
 VIADUCT_EXPORT int posix_spawn_file_actions_init(posix_spawn_file_actions_t* actions) noexcept {

@@ -67,7 +67,10 @@ int duplicate_over(int from, int to, Call&& call) {
   const int copy = known != nullptr && known->attached() ? while_nobody_rings(*known, exchange) : exchange();
   const int error = errno;
   if (now != nullptr) {
-    if (former != nullptr) number_lost(*former, to, kept);
+    if (former == now)
+      now->descriptors.fetch_sub(1);  // it was its own before
+    else if (former != nullptr)
+      number_lost(*former, to, kept);
     forget_set(to);
     if (is_standard(to)) make_plain(*now, to, Why::stdio);
   } else if (copy >= 0) {

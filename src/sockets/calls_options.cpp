@@ -157,6 +157,7 @@ VIADUCT_EXPORT int getsockopt(int fd, int level, int option, void* value, sockle
   if (level == SOL_SOCKET && option == SO_ERROR) {
     (void)find_reset(*connection, fd);
     if (const int told = connection->pending_error.exchange(0); told != 0 && value != nullptr && *size >= sizeof told) {
+      if (told == ECONNRESET) connection->reset_told.store(true);
       std::memcpy(value, &told, sizeof told);
       *size = sizeof told;
       return 0;

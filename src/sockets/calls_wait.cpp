@@ -27,8 +27,7 @@ Deadline after_ms(int ms) {
 Deadline after(const timespec* time) {
   if (time == nullptr) return Deadline::never();
   if (time->tv_sec == 0 && time->tv_nsec == 0) return Deadline::at_ns(0);
-  return Deadline::after_ns(Clock::steady(), static_cast<std::uint64_t>(time->tv_sec) * 1'000'000'000 +
-                                                 static_cast<std::uint64_t>(time->tv_nsec));
+  return Deadline::after(Clock::steady(), time->tv_sec, time->tv_nsec);
 }
 
 bool bad_time(const timespec* time) {

@@ -10,6 +10,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/retired.hpp"
+#include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 
 namespace viaduct::sockets {
@@ -327,6 +328,8 @@ class Waiting : Listening {
     bits &= ~static_cast<std::uint32_t>(EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP);
     if (on_edge(item) && (bits & kEpollData) != 0) note_reported(item);
     if (bits == 0) {
+      // The end, of which it does not want to hear: nor again, before it asks for something else.
+      if (in != 0 && (item.events & kEpollData) == 0 && tcp_peer_ended(item.fd)) item.ended = true;
       if ((item.events & EPOLLONESHOT) != 0 && others_sleep()) tell_kernel(item);
       return false;
     }
@@ -334,7 +337,7 @@ class Waiting : Listening {
     if ((item.events & EPOLLONESHOT) != 0) {
       item.fired = true;
       if (shot) item.kernel_events = kEpollSpent;
-    } else if (over != 0 && !item.ended) {
+    } else if (over != 0 && !item.ended && !on_edge(item)) {  // which a change would make anew
       item.ended = true;
       tell_kernel(item);
     }

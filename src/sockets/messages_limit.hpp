@@ -16,13 +16,10 @@ class MessagesLimit {
   // Null: there is none.
   explicit MessagesLimit(timespec* time)
       : time_(time),
-        end_(time == nullptr
-                 ? Deadline::never()
-                 : Deadline::after_ns(Clock::steady(), static_cast<std::uint64_t>(time->tv_sec) * 1'000'000'000 +
-                                                           static_cast<std::uint64_t>(time->tv_nsec))) {}
+        end_(time == nullptr ? Deadline::never() : Deadline::after(Clock::steady(), time->tv_sec, time->tv_nsec)) {}
 
   bool is_over() {
-    if (time_ == nullptr) return false;
+    if (time_ == nullptr || end_.is_never()) return false;
     const std::uint64_t left = end_.left_ns(Clock::steady().now_ns());
     *time_ = to_timespec(left);
     return left == 0;

@@ -332,6 +332,9 @@ bool peer_lost_bytes(Connection& connection, int fd) {
   // As a reset leaves it, whatever the program does next.
   const int kept = errno;
   kernel::libc().shutdown(fd, SHUT_RDWR);
+  int same = 0;  // which it may have to say too
+  socklen_t size = sizeof same;
+  kernel::libc().getsockopt(fd, SOL_SOCKET, SO_ERROR, &same, &size);
   errno = kept;
   connection.sends_no_more.store(true);
   connection.reads_no_more.store(true);

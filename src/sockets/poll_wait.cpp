@@ -35,12 +35,13 @@ Connection* accelerated(int fd) {
 }
 
 thread_local std::uint64_t last_kernel_ns [[gnu::tls_model("initial-exec")]] = 0;
-thread_local std::uint64_t kernel_asked [[gnu::tls_model("initial-exec")]] = 0;  // the moment of that
+thread_local std::uint64_t last_kernel_set [[gnu::tls_model("initial-exec")]] = 0;  // of which descriptors
+thread_local std::uint64_t kernel_asked [[gnu::tls_model("initial-exec")]] = 0;     // the moment of that
 
 class Polling {
  public:
   Polling(pollfd* entries, nfds_t count, pollfd* asked, const sigset_t* mask)
-      : entries_(entries), count_(count), asked_(asked), mask_(mask) {}
+      : entries_(entries), count_(count), asked_(asked), mask_(mask), set_(name_of(entries, count)) {}
 
   int wait(Deadline deadline) {
     static thread_local Spinner spinner [[gnu::tls_model("initial-exec")]] (settings().spin_ns);
@@ -48,10 +49,11 @@ class Polling {
       const int found = from_rings();
       const std::uint64_t now = now_ns();
       const bool enough = count_ == 1 && (entries_[0].revents & kIn) != 0;  // room alone would hide the end for ever
-      if (found != 0 && !ending_ && !tcp_is_older_ && (enough || now - last_kernel_ns < kKernelTurnNs)) return found;
+      const bool asked_lately = now - last_kernel_ns < kKernelTurnNs && last_kernel_set == set_;
+      if (found != 0 && !ending_ && !tcp_is_older_ && (enough || asked_lately)) return found;
       if (found != 0) return ask_kernel(Deadline::at_ns(0));
       if (deadline.expired(now)) return ask_kernel(deadline);
-      if (only_rings_ || now - last_kernel_ns >= kKernelTurnNs) {
+      if (only_rings_ || !asked_lately) {
         if (!only_rings_)
           if (const int others = ask_kernel(Deadline::at_ns(0)); others != 0) return others;
         if (spin(spinner, deadline)) continue;
@@ -102,6 +104,12 @@ class Polling {
     return found;
   }
 
+  static std::uint64_t name_of(const pollfd* entries, nfds_t count) {
+    std::uint64_t name = count;
+    for (nfds_t i = 0; i < count; ++i) name = (name ^ static_cast<std::uint32_t>(entries[i].fd)) * 0x100000001b3;
+    return name;
+  }
+
   // Its sender had used TCP before: the kernel would tell of that too.
   static bool sent_after_tcp(const Connection& connection) {
     const Stillness ring(connection.memory, connection.in());
@@ -145,7 +153,9 @@ class Polling {
         if (EpollSet* const set = entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd)) set_tell_kernel(*set);
         continue;
       }
-      if (wants_data(i) || connection->peer().finished.load(std::memory_order_relaxed) == 0)
+      const bool wants_any = (entries_[i].events & (kIn | kOut | POLLRDHUP)) != 0;  // else the end is news once
+      if (wants_data(i) ||
+          (connection->peer().finished.load(std::memory_order_relaxed) == 0 && (wants_any || !asked_once_)))
         asked_[i].events |= POLLRDHUP;
       const bool wants_room = (entries_[i].events & kOut) != 0 && bell_tells_room(*connection, entries_[i].fd);
       if ((entries_[i].events & kIn) != 0 || wants_room) asked_[i].events |= POLLIN;
@@ -174,6 +184,8 @@ class Polling {
       got = kernel::libc().ppoll(asked_, count_, deadline.is_never() ? nullptr : &left, mask_);
     }
     last_kernel_ns = now_ns();
+    last_kernel_set = set_;
+    asked_once_ = true;
     if (got < 0) return -1;
     return judge();
   }
@@ -236,38 +248,46 @@ class Polling {
   // as the stack bears.
   class Armed final : SleepOnStack {
    public:
-    explicit Armed(Polling& polling) : polling_(polling) {}
-    ~Armed() { disarm(); }
+    explicit Armed(Polling& polling) : polling_(polling) {
+      if (polling.count_ <= kFew) return;
+      void* const memory = ::mmap(nullptr, polling.count_ * sizeof(Expected), PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (memory != MAP_FAILED) expected_ = static_cast<Expected*>(memory);
+    }
+    ~Armed() {
+      disarm();
+      if (expected_ != few_) ::munmap(expected_, polling_.count_ * sizeof(Expected));
+    }
 
+    // Else it is not to be armed, but looked at now and then.
+    bool remembers(nfds_t which) const { return expected_ != few_ || which < kFew; }
     void note(nfds_t which, Connection& connection) {
-      if (which < kRemembered)
-        expected_[which] = {.connection = &connection, .generation = connection.generation.load()};
+      expected_[which] = {.connection = &connection, .generation = connection.generation.load(), .set = {}};
     }
     void note(nfds_t which, EpollSet& set) { expected_[which].set = SetAsleep(set); }
-    static constexpr nfds_t kRemembered = 64;
 
    private:
     void disarm() override {
       const int kept = errno;
-      for (nfds_t i = 0; i < polling_.count_; ++i) disarm(i);
+      for (nfds_t i = 0; i < polling_.count_ && remembers(i); ++i) disarm(expected_[i], polling_.wants_data(i));
       errno = kept;
-    }
-    void disarm(nfds_t which) {
-      const bool known = which < kRemembered;
-      Connection* const connection = known ? expected_[which].connection : accelerated(polling_.entries_[which].fd);
-      if (connection == nullptr) {
-        if (known) expected_[which].set.leave();
-      } else if (!known || connection->generation.load() == expected_[which].generation) {
-        if (connection->attached() && polling_.wants_data(which)) stop_expecting_data(*connection);
-      }
     }
     struct Expected {
       Connection* connection = nullptr;
       std::uint32_t generation = 0;
       SetAsleep set{};
     };
+    static void disarm(Expected& one, bool data) {
+      Connection* const connection = one.connection;
+      if (connection == nullptr)
+        one.set.leave();
+      else if (data && connection->generation.load() == one.generation && connection->attached())
+        stop_expecting_data(*connection);
+    }
+    static constexpr nfds_t kFew = 32;
     Polling& polling_;
-    Expected expected_[kRemembered];
+    Expected few_[kFew];
+    Expected* expected_ = few_;
   };
 
   int sleep(Spinner& spinner, Deadline deadline) {
@@ -289,6 +309,10 @@ class Polling {
     bool room = false;
     Armed armed(*this);
     for (nfds_t i = 0; i < count_; ++i) {
+      if (!armed.remembers(i)) {
+        looks_ = true;
+        break;
+      }
       if (Connection* const connection = accelerated(entries_[i].fd)) {
         armed.note(i, *connection);
         if (wants_data(i))
@@ -296,8 +320,7 @@ class Polling {
         else
           take_stale_bells(*connection, entries_[i].fd);
         if ((entries_[i].events & kOut) != 0 && sends_on_ring(*connection)) room |= !expect_room(*connection);
-      } else if (EpollSet* const set =
-                     entries_[i].fd < 0 || i >= Armed::kRemembered ? nullptr : find_set(entries_[i].fd)) {
+      } else if (EpollSet* const set = entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd)) {
         armed.note(i, *set);
         set_expect(*set);
       }
@@ -336,8 +359,8 @@ class Polling {
   Deadline nap(Deadline deadline) {
     int shortest = 0;
     const auto at_most = [&](int ms) { shortest = shortest == 0 ? ms : std::min(shortest, ms); };
+    if (looks_) at_most(kSharedNapMs);
     for (nfds_t i = 0; i < count_; ++i) {
-      if (i >= Armed::kRemembered && entries_[i].fd >= 0 && is_epoll_set(entries_[i].fd)) at_most(kSharedNapMs);
       Connection* const connection = accelerated(entries_[i].fd);
       if (connection == nullptr) continue;
       const Direction& in = connection->incoming();
@@ -357,6 +380,9 @@ class Polling {
   nfds_t count_;
   pollfd* asked_;
   const sigset_t* mask_;
+  std::uint64_t set_;
+  bool asked_once_ = false;
+  bool looks_ = false;  // there was no memory to wait for all of them
   bool only_rings_ = false;
   bool ending_ = false;        // the kernel has something to add
   bool tcp_is_older_ = false;  // perhaps
@@ -377,35 +403,35 @@ PollEntries::~PollEntries() {
 }
 
 RawPolling::RawPolling(const pollfd* entries, nfds_t count) : entries_(entries), count_(count) {
-  if (count > kUsual) {
-    void* const memory = ::mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (count > kFew) {
+    void* const memory =
+        ::mmap(nullptr, count * sizeof *counted_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory != MAP_FAILED)
-      counted_ = static_cast<bool*>(memory);
+      counted_ = static_cast<Connection**>(memory);
     else
-      count_ = kUsual;
+      count_ = kFew;
   }
-  count_in(1);
+  for (nfds_t i = 0; i < count_; ++i) {
+    Connection* const connection =
+        entries_[i].fd < 0 || (entries_[i].events & kIn) == 0 ? nullptr : find_connection(entries_[i].fd);
+    if (connection == nullptr || connection->life.load() > Life::offering) continue;
+    connection->raw_receivers.fetch_add(1);
+    counted_[i] = connection;
+  }
 }
 
+// Another connection may have the number by now.
 RawPolling::~RawPolling() {
   const int kept = errno;
-  count_in(-1);
-  if (counted_ != few_) ::munmap(counted_, count_);
-  errno = kept;
-}
-
-void RawPolling::count_in(int change) {
   for (nfds_t i = 0; i < count_; ++i) {
-    Connection* const connection = entries_[i].fd < 0 ? nullptr : find_connection(entries_[i].fd);
+    Connection* const connection = counted_[i];
     if (connection == nullptr) continue;
-    if (change > 0 && (entries_[i].events & kIn) != 0 && connection->life.load() <= Life::offering) {
-      connection->raw_receivers.fetch_add(1);
-      counted_[i] = true;
-    } else if (change < 0 && counted_[i]) {
-      connection->raw_receivers.fetch_sub(1);
-      if (connection->attached()) announce_if_ready(*connection, entries_[i].fd);
-    }
+    connection->raw_receivers.fetch_sub(1);
+    if (connection->attached() && find_connection(entries_[i].fd) == connection)
+      announce_if_ready(*connection, entries_[i].fd);
   }
+  if (counted_ != few_) ::munmap(counted_, count_ * sizeof *counted_);
+  errno = kept;
 }
 
 bool any_accelerated(const pollfd* entries, nfds_t count) {

@@ -8,6 +8,8 @@
 
 namespace viaduct::sockets {
 
+struct Connection;
+
 // Room for entries: a few are on the stack.
 class PollEntries {
  public:
@@ -39,12 +41,11 @@ class RawPolling {
   RawPolling& operator=(const RawPolling&) = delete;
 
  private:
-  void count_in(int change);
-  static constexpr nfds_t kUsual = 512;
+  static constexpr nfds_t kFew = 64;
   const pollfd* entries_;
   nfds_t count_;
-  bool few_[kUsual] = {};
-  bool* counted_ = few_;  // of each entry, whether it was
+  Connection* few_[kFew] = {};
+  Connection** counted_ = few_;  // of each entry; null: none
 };
 
 }  // namespace viaduct::sockets

@@ -368,6 +368,7 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
       sets_note_read(connection);
     if (got == Got::end || got == Got::mark) return static_cast<ssize_t>(total);
     if (got == Got::fault && total != 0) connection.pending_error.store(errno);  // told the next time
+    if (got == Got::fault && total == 0 && errno == ECONNRESET) connection.reset_told.store(true);
     if (got == Got::fault) return total != 0 ? static_cast<ssize_t>(total) : -1;
     if (got == Got::bytes && may_go_on && !pieces.done() && (flags & MSG_PEEK) == 0) continue;
     if (got == Got::bytes && (total >= least || (flags & MSG_PEEK) != 0)) {

@@ -218,6 +218,7 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
     hand_back_sending(connection, fd, Why::handed_back);
   if (const int told = connection.pending_error.load(std::memory_order_relaxed); told == ECONNRESET) [[unlikely]] {
     connection.pending_error.store(0);
+    connection.reset_told.store(true);
     errno = told;
     return -1;
   }
@@ -252,6 +253,7 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
       if (sent > 0) total += static_cast<std::size_t>(sent);
       // What went wrong behind bytes that were sent is told the next time.
       if (sent < 0 && total != 0 && errno == ECONNRESET) connection.pending_error.store(errno);
+      if (sent < 0 && total == 0 && errno == ECONNRESET) connection.reset_told.store(true);
       return result(sent < 0);
     }
     total += written;  // F1: letting the lock go was the fence

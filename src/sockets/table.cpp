@@ -275,8 +275,52 @@ void give_up_internal(int fd) {
 void table_at_exit() {
   if (in_borrowed_memory()) return;
   connections.each([](int fd, Connection* connection) {
-    if (connection->attached() && sole_member(connection->own().holders, own_pid()) && !has_unread(*connection, fd))
+    if (!connection->attached()) return;
+    Family& holders = connection->own().holders;
+    if (!sole_member(holders, own_pid()))
+      leave_family(holders, own_pid());  // as one that is waited for it counts as alive
+    else if (!has_unread(*connection, fd))
       say_closed(*connection);
+  });
+}
+
+// ---- exec
+
+namespace {
+
+bool is_closed_by_exec(const Connection& connection) {
+  bool all = true;
+  connections.each([&](int fd, const Connection* one) {
+    all &= one != &connection || (kernel::libc().fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+  });
+  return all;
+}
+
+}  // namespace
+
+// The number of the process stays, so nobody would find out.
+void table_before_exec() {
+  if (in_borrowed_memory()) return;
+  const Uncancelled here(Uncancelled::Sleeps::too);
+  const int kept = errno;
+  connections.each([](int fd, Connection* connection) {
+    const bool attached = connection->attached();
+    if ((!attached && connection->family == nullptr) || !is_closed_by_exec(*connection)) return;
+    Family& family = attached ? connection->own().holders : *connection->family;
+    if (attached && sole_member(family, own_pid()) && !has_unread(*connection, fd)) say_closed(*connection);
+    leave_family(family, own_pid());
+  });
+  errno = kept;
+}
+
+void table_after_failed_exec() {
+  if (in_borrowed_memory()) return;
+  connections.each([](int, Connection* connection) {
+    if (connection->family != nullptr) join_family(*connection->family, own_pid());
+    if (!connection->attached()) return;
+    join_family(connection->own().holders, own_pid());
+    const bool shut = connection->sends_no_more.load() && connection->reads_no_more.load();
+    if (!shut) connection->own().closed.store(0);
   });
 }
 

@@ -69,6 +69,10 @@ pid_t own_pid();
 // The process ends without having closed them: those that have read everything say so.
 void table_at_exit();
 
+// Of connections that exec is about to close leave is taken; and where it fails, not.
+void table_before_exec();
+void table_after_failed_exec();
+
 void table_before_fork();
 void table_after_failed_fork();
 void table_after_fork_in_child();

@@ -43,8 +43,7 @@ Deadline time_limit(int fd, int option) {
   if (kernel::libc().getsockopt(fd, SOL_SOCKET, option, &limit, &size) != 0 ||
       (limit.tv_sec == 0 && limit.tv_usec == 0))
     return Deadline::never();
-  return Deadline::after_ns(Clock::steady(), static_cast<std::uint64_t>(limit.tv_sec) * 1'000'000'000 +
-                                                 static_cast<std::uint64_t>(limit.tv_usec) * 1000);
+  return Deadline::after(Clock::steady(), limit.tv_sec, limit.tv_usec * 1000);
 }
 
 bool spinning_makes_sense(Connection& connection) {
