@@ -277,9 +277,9 @@ void table_at_exit() {
   connections.each([](int fd, Connection* connection) {
     if (!connection->attached()) return;
     Family& holders = connection->own().holders;
-    if (!sole_member(holders, own_pid()))
-      leave_family(holders, own_pid());  // as one that is waited for it counts as alive
-    else if (!has_unread(*connection, fd))
+    if (!sole_member(holders, own_pid())) {
+      if (is_member(holders, own_pid())) leave_family(holders, own_pid());  // until it is waited for it counts as alive
+    } else if (!has_unread(*connection, fd))
       say_closed(*connection);
   });
 }
@@ -288,11 +288,11 @@ void table_at_exit() {
 
 namespace {
 
-bool is_closed_by_exec(const Connection& connection) {
-  bool all = true;
-  connections.each([&](int fd, const Connection* one) {
-    all &= one != &connection || (kernel::libc().fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
-  });
+bool is_closed_by_exec(const Connection& connection, int fd) {
+  const auto goes = [](int number) { return (kernel::libc().fcntl(number, F_GETFD) & FD_CLOEXEC) != 0; };
+  bool all = goes(fd);
+  if (all && connection.descriptors.load() != 1)
+    connections.each([&](int other, const Connection* one) { all &= one != &connection || goes(other); });
   return all;
 }
 
@@ -305,8 +305,9 @@ void table_before_exec() {
   const int kept = errno;
   connections.each([](int fd, Connection* connection) {
     const bool attached = connection->attached();
-    if ((!attached && connection->family == nullptr) || !is_closed_by_exec(*connection)) return;
+    if ((!attached && connection->family == nullptr) || !is_closed_by_exec(*connection, fd)) return;
     Family& family = attached ? connection->own().holders : *connection->family;
+    if (!is_member(family, own_pid())) return;  // by another of its numbers, or one of many
     if (attached && sole_member(family, own_pid()) && !has_unread(*connection, fd)) say_closed(*connection);
     leave_family(family, own_pid());
   });

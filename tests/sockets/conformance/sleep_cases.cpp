@@ -5,15 +5,14 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <thread>
 
 #include "sockets/conformance/harness.hpp"
+#include "sockets/conformance/sleeps_in.hpp"
 #include "sockets/pass_descriptor.hpp"
 
 namespace conformance {
@@ -24,27 +23,6 @@ using viaduct::sockets::pass_descriptor;
 using viaduct::sockets::take_descriptor;
 
 constexpr int kSleepMs = 300;
-
-double seconds(const timeval& time) {
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-}
-
-// `body` takes kSleepMs or longer. Whether this thread slept in it: it hardly used the processor, and was not woken
-// again and again.
-template <class Body>
-bool sleeps_in(Body body) {
-  constexpr long kMostWakes = 15;
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
-  rusage before{}, after{};
-  ::getrusage(RUSAGE_THREAD, &before);
-  body();
-  ::getrusage(RUSAGE_THREAD, &after);
-  const std::chrono::duration<double> taken = Clock::now() - start;
-  const double used =
-      seconds(after.ru_utime) + seconds(after.ru_stime) - seconds(before.ru_utime) - seconds(before.ru_stime);
-  return used < taken.count() / 4 && after.ru_nvcsw - before.ru_nvcsw < kMostWakes;
-}
 
 // The agent sends after a while. The thread takes no signals.
 std::thread sends_later(Run& run, const Link& link, std::size_t bytes, int after_ms = kSleepMs) {
