@@ -351,7 +351,7 @@ class Waiting : Listening {
 
   // Before anything else, where the last answer came at once.
   bool glance() {
-    constexpr int kFew = 4;
+    constexpr int kFew = 8;
     if (set_.active_count > kFew) return false;
     const auto ready = [this] { return any_ready_now(); };
     return set_.spinner.glance(ready);
