@@ -1,7 +1,5 @@
 #include "sockets/poll_wait.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 
@@ -244,23 +242,14 @@ class Polling {
     return bits;
   }
 
-  // What a sleep has armed, to be disarmed whatever becomes of the descriptors meanwhile, or of the thread; for as many
-  // as the stack bears.
+  // What a sleep has armed, to be disarmed whatever becomes of the descriptors meanwhile, or of the thread.
   class Armed final : SleepOnStack {
    public:
-    explicit Armed(Polling& polling) : polling_(polling) {
-      if (polling.count_ <= kFew) return;
-      void* const memory = ::mmap(nullptr, polling.count_ * sizeof(Expected), PROT_READ | PROT_WRITE,
-                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (memory != MAP_FAILED) expected_ = static_cast<Expected*>(memory);
-    }
-    ~Armed() {
-      disarm();
-      if (expected_ != few_) ::munmap(expected_, polling_.count_ * sizeof(Expected));
-    }
+    explicit Armed(Polling& polling) : polling_(polling), expected_(polling.count_) {}
+    ~Armed() { disarm(); }
 
     // Else it is not to be armed, but looked at now and then.
-    bool remembers(nfds_t which) const { return expected_ != few_ || which < kFew; }
+    bool remembers(nfds_t which) const { return which < expected_.length(); }
     void note(nfds_t which, Connection& connection) {
       expected_[which] = {.connection = &connection, .generation = connection.generation.load(), .set = {}};
     }
@@ -284,10 +273,8 @@ class Polling {
       else if (data && connection->generation.load() == one.generation && connection->attached())
         stop_expecting_data(*connection);
     }
-    static constexpr nfds_t kFew = 32;
     Polling& polling_;
-    Expected few_[kFew];
-    Expected* expected_ = few_;
+    FewOrMany<Expected, 32> expected_;
   };
 
   int sleep(Spinner& spinner, Deadline deadline) {
@@ -392,31 +379,14 @@ class Polling {
 
 }  // namespace
 
-PollEntries::PollEntries(nfds_t count) : size_(count * sizeof(pollfd)) {
-  if (count <= kOnStack) return;
-  void* const memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  entries_ = memory != MAP_FAILED ? static_cast<pollfd*>(memory) : nullptr;
-}
-
-PollEntries::~PollEntries() {
-  if (entries_ != nullptr && entries_ != small_) ::munmap(entries_, size_);
-}
-
-RawPolling::RawPolling(const pollfd* entries, nfds_t count) : entries_(entries), count_(count) {
-  if (count > kFew) {
-    void* const memory =
-        ::mmap(nullptr, count * sizeof *counted_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory != MAP_FAILED)
-      counted_ = static_cast<Connection**>(memory);
-    else
-      count_ = kFew;
-  }
+RawPolling::RawPolling(const pollfd* entries, nfds_t count)
+    : entries_(entries), counted_(count), count_(std::min<nfds_t>(count, counted_.length())) {
   for (nfds_t i = 0; i < count_; ++i) {
     Connection* const connection =
         entries_[i].fd < 0 || (entries_[i].events & kIn) == 0 ? nullptr : find_connection(entries_[i].fd);
-    if (connection == nullptr || connection->life.load() > Life::offering) continue;
-    connection->raw_receivers.fetch_add(1);
-    counted_[i] = connection;
+    const bool counts = connection != nullptr && connection->life.load() <= Life::offering;
+    if (counts) connection->raw_receivers.fetch_add(1);
+    counted_[i] = counts ? connection : nullptr;
   }
 }
 
@@ -430,7 +400,6 @@ RawPolling::~RawPolling() {
     if (connection->attached() && find_connection(entries_[i].fd) == connection)
       announce_if_ready(*connection, entries_[i].fd);
   }
-  if (counted_ != few_) ::munmap(counted_, count_ * sizeof *counted_);
   errno = kept;
 }
 
@@ -446,7 +415,7 @@ bool any_accelerated(const pollfd* entries, nfds_t count) {
 int poll_wait(pollfd* entries, nfds_t count, Deadline deadline, const sigset_t* mask) {
   const Uncancelled here;
   PollEntries asked(count);  // the kernel gets a copy, with what makes sense to ask it
-  if (asked.get() == nullptr) return errno = ENOMEM, -1;
+  if (asked.length() < count) return errno = ENOMEM, -1;
   const AtMemory at_rings;
   return Polling(entries, count, asked.get(), mask).wait(deadline);
 }

@@ -5,26 +5,13 @@
 #include <signal.h>
 
 #include "base/clock.hpp"
+#include "sockets/few_or_many.hpp"
 
 namespace viaduct::sockets {
 
 struct Connection;
 
-// Room for entries: a few are on the stack.
-class PollEntries {
- public:
-  explicit PollEntries(nfds_t count);
-  ~PollEntries();
-  PollEntries(const PollEntries&) = delete;
-  PollEntries& operator=(const PollEntries&) = delete;
-  pollfd* get() { return entries_; }  // null: no memory
-
- private:
-  static constexpr nfds_t kOnStack = 64;
-  pollfd small_[kOnStack];
-  pollfd* entries_ = small_;
-  std::size_t size_;
-};
+using PollEntries = FewOrMany<pollfd, 64>;
 
 // Whether there is anything that the kernel alone would judge wrong.
 bool any_accelerated(const pollfd* entries, nfds_t count);
@@ -41,11 +28,9 @@ class RawPolling {
   RawPolling& operator=(const RawPolling&) = delete;
 
  private:
-  static constexpr nfds_t kFew = 64;
   const pollfd* entries_;
+  FewOrMany<Connection*, 64> counted_;  // of each entry; null: none
   nfds_t count_;
-  Connection* few_[kFew] = {};
-  Connection** counted_ = few_;  // of each entry; null: none
 };
 
 }  // namespace viaduct::sockets
