@@ -339,7 +339,7 @@ VIADUCT_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
 // Messages of a stream are what each buffer takes. The time limit is looked at between them only, as the kernel does.
 VIADUCT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
   Connection* const connection = find_connection(fd);
-  if (connection == nullptr || (timeout != nullptr && !MessagesLimit::is_good(*timeout)))
+  if (connection == nullptr || (timeout != nullptr && !is_good(*timeout)))
     return libc().recvmmsg(fd, messages, count, flags, timeout);
   if (!connection->attached()) {
     const auto call = [&] { return libc().recvmmsg(fd, messages, count, flags, timeout); };

@@ -31,7 +31,7 @@ Deadline after(const timespec* time) {
 }
 
 bool bad_time(const timespec* time) {
-  return time != nullptr && (time->tv_sec < 0 || time->tv_nsec < 0 || time->tv_nsec >= 1'000'000'000);
+  return time != nullptr && !is_good(*time);
 }
 
 bool in_set(const fd_set* set, int fd) {
@@ -86,7 +86,7 @@ int select_by_poll(int count, fd_set* read, fd_set* write, fd_set* except, Deadl
   each_member(count, read, write, except, [&](int) { ++members; });
   PollEntries buffer(members);
   pollfd* const entries = buffer.get();
-  if (entries == nullptr) return errno = ENOMEM, -1;
+  if (buffer.length() < members) return errno = ENOMEM, -1;
   nfds_t used = 0;
   each_member(count, read, write, except, [&](int fd) {
     const short events = static_cast<short>((in_set(read, fd) ? POLLIN : 0) | (in_set(write, fd) ? POLLOUT : 0) |

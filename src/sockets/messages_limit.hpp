@@ -9,10 +9,6 @@ namespace viaduct::sockets {
 
 class MessagesLimit {
  public:
-  static bool is_good(const timespec& time) {
-    return time.tv_sec >= 0 && time.tv_nsec >= 0 && time.tv_nsec < 1'000'000'000;
-  }
-
   // Null: there is none.
   explicit MessagesLimit(timespec* time)
       : time_(time),
