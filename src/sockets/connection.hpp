@@ -86,7 +86,7 @@ struct alignas(kLine) Connection {
 
   std::atomic<std::uint32_t> sleepers_here{0};  // of DataWait::sleepers, those of this process; under the same lock
   std::atomic<std::uint64_t> last_kernel_look{0};
-  std::atomic<bool> two_lines{false};  // the last message that was waited for
+  std::atomic<bool> two_lines{false};  // the last short message took so many: both are looked at
   Spinner receive_spinner{settings().spin_ns};
   Spinner send_spinner{settings().spin_ns};
   std::atomic<std::uint64_t> full_since_ns{0};  // the sender has waited for room, and nobody has read a slot: head
@@ -97,6 +97,8 @@ struct alignas(kLine) Connection {
   // Its places in epoll sets; more than fit make it plain.
   static constexpr int kMostSets = 4;
   std::atomic<EpollItem*> items[kMostSets] = {};
+
+  bool left_for_exec = false;  // should that fail, this process holds it still
 
   Connection* next_free = nullptr;
 

@@ -55,6 +55,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.low_water.store(1);
   connection.tells_unread.store(false);
   connection.sleepers_here.store(0);
+  connection.left_for_exec = false;
   connection.operations.store(0);
   connection.next_attempt = 0;
   connection.family = nullptr;
@@ -168,10 +169,7 @@ void adopt_duplicate(Connection& connection, int fd) {
 
 void number_lost(Connection& connection, int fd, int socket) {
   const Uncancelled here;
-  int duplicate = -1;
-  if (connection.descriptors.load() != 1)
-    connections.each([&](int other, Connection* same) { duplicate = same == &connection ? other : duplicate; });
-  forget_in_sets(connection, fd, duplicate);
+  forget_in_sets(connection, fd, connection.descriptors.load() != 1 ? any_number_of(connection) : -1);
   if (connection.descriptors.fetch_sub(1) == 1) {
     if (connection.life.load() != Life::plain) note_tcp_use();
     end(connection, socket);
@@ -310,6 +308,7 @@ void table_before_exec() {
     if (!is_member(family, own_pid())) return;  // by another of its numbers, or one of many
     if (attached && sole_member(family, own_pid()) && !has_unread(*connection, fd)) say_closed(*connection);
     leave_family(family, own_pid());
+    connection->left_for_exec = true;
   });
   errno = kept;
 }
@@ -317,8 +316,8 @@ void table_before_exec() {
 void table_after_failed_exec() {
   if (in_borrowed_memory()) return;
   connections.each([](int, Connection* connection) {
-    if (connection->family != nullptr) join_family(*connection->family, own_pid());
-    if (!connection->attached()) return;
+    if (!std::exchange(connection->left_for_exec, false)) return;
+    if (!connection->attached()) return join_family(*connection->family, own_pid());
     join_family(connection->own().holders, own_pid());
     const bool shut = connection->sends_no_more.load() && connection->reads_no_more.load();
     if (!shut) connection->own().closed.store(0);
