@@ -22,10 +22,11 @@ inline bool on_edge(const EpollItem& item) {
 
 // The events that the ring alone can tell; `unread`: of which slot, if of data.
 inline std::uint32_t ring_says(EpollItem& item, Stillness::FirstUnread* unread = nullptr) {
+  if (item.connection == nullptr) return 0;  // a signal handler has just closed it
+  Connection& connection = *item.connection;
+  if (connection.two_lines.load(std::memory_order_relaxed)) item.still.prefetch_behind();
   if (item.still.holds()) [[likely]]
     return 0;
-  if (item.connection == nullptr) return 0;  // another thread has just closed it; who spins holds no lock
-  Connection& connection = *item.connection;
   if (item.fired || item.deleted || !connection.attached()) return 0;
   std::uint32_t bits = 0;
   if (wants_data(item)) {

@@ -96,13 +96,10 @@ class Waiting : Listening {
     }
   }
 
-  // Under the lock.
+  // Under the lock, or where there is no other thread.
   bool any_ready() {
-    for (int i = 0; i < set_.active_count; ++i) {
-      EpollItem& item = *set_.active[i];
-      if (item.connection->two_lines.load(std::memory_order_relaxed)) item.still.prefetch_behind();
-      if (!item.still.holds() && ring_says(item) != 0) return true;
-    }
+    for (int i = 0; i < set_.active_count; ++i)
+      if (ring_says(*set_.active[i]) != 0) return true;
     for (int i = 0; i < set_.nested_count; ++i)
       if (nested_with_news(set_, set_.nested[i]) != nullptr) return true;
     return false;
