@@ -5,8 +5,6 @@
 //   no-memfd|no-memory|no-proc ROUNDS [SEED]
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
@@ -29,7 +27,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -341,26 +338,12 @@ bool few_descriptors() {
 }
 
 bool no_memfd() {
-  sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  return obey(filter);
+  return refuse(SYS_memfd_create, EPERM);
 }
 
 // None that is shared: the program's own stays as it is.
 bool no_memory() {
-  sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[3])),
-      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_SHARED, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  return obey(filter);
+  return refuse(SYS_mmap, ENOMEM, {{.which = 3, .value = MAP_SHARED, .among_others = true}});
 }
 
 bool no_proc() {

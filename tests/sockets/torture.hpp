@@ -1,13 +1,13 @@
 // What the modes of sockets-torture share: pairs of connected processes, and a look into somebody's memory.
 #pragma once
 
-#include <linux/filter.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <random>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -62,8 +62,13 @@ class StreamOf {
   std::size_t size_ = 0;
 };
 
-// From now on this process and its children have such system calls only as the filter lets through.
-bool obey(std::span<sock_filter> filter);
+// From now on this process and its children are refused that system call, where its arguments are such.
+struct Argument {
+  int which;
+  std::uint32_t value;
+  bool among_others = false;  // bits of it
+};
+bool refuse(long call, int error, std::initializer_list<Argument> arguments = {});
 
 // The modes. 0: nothing was lost, nothing hung and nobody crashed.
 int crowd(int rounds, unsigned seed);

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
@@ -12,9 +13,11 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "base/segment.hpp"
 
@@ -66,7 +69,23 @@ bool warm(int fd, bool first) {
   return true;
 }
 
-bool obey(std::span<sock_filter> filter) {
+bool refuse(long call, int error, std::initializer_list<Argument> arguments) {
+  const auto load = [](std::size_t offset) {
+    return sock_filter(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset)));
+  };
+  const auto unless = [&](int compare, std::uint32_t value, std::size_t tests_left) {
+    const auto to_the_last = static_cast<std::uint8_t>(2 * tests_left + 1);
+    return sock_filter(BPF_JUMP(static_cast<std::uint16_t>(BPF_JMP | compare | BPF_K), value, 0, to_the_last));
+  };
+  std::size_t left = arguments.size();
+  std::vector<sock_filter> filter{load(offsetof(seccomp_data, nr)),
+                                  unless(BPF_JEQ, static_cast<std::uint32_t>(call), left)};
+  for (const Argument& argument : arguments) {
+    filter.push_back(load(offsetof(seccomp_data, args) + static_cast<std::size_t>(argument.which) * 8));
+    filter.push_back(unless(argument.among_others ? BPF_JSET : BPF_JEQ, argument.value, --left));
+  }
+  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error)));
+  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
   const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }

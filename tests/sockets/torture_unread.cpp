@@ -2,8 +2,6 @@
 // namespaces, as those of containers are. Every number comes, in order, and then the end.
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
@@ -13,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -31,18 +28,10 @@ constexpr std::uint64_t kMoreThanTcpHolds = std::uint64_t{1} << 20;  // with the
 
 // What the buffers are now they stay: on other machines nobody may have larger ones.
 bool keep_buffers() {
-  sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setsockopt, 0, 6),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[1])),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOL_SOCKET, 0, 4),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SO_SNDBUF, 1, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SO_SNDBUFFORCE, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  const auto keep = [](std::uint32_t option) {
+    return refuse(SYS_setsockopt, EPERM, {{.which = 1, .value = SOL_SOCKET}, {.which = 2, .value = option}});
   };
-  return obey(filter);
+  return keep(SO_SNDBUF) && keep(SO_SNDBUFFORCE);
 }
 
 // As much as there is room for, at least so much, which it tells; then it waits to be asked for the end.
