@@ -51,7 +51,7 @@ class SocketsFtp {
                                .processor = placement().mine,
                                .accelerated = accelerated,
                                .silent = true}));
-      clients_.emplace(accelerated, std::make_unique<ChildProgram>(std::move(client)));
+      clients_[accelerated] = std::make_unique<ChildProgram>(std::move(client));
     }
     return {};
   }
@@ -112,7 +112,7 @@ class SocketsFtp {
   // In a session that stays open: "14680064 bytes received in 00:00 (1.86 GiB/s)".
   double transfer(bool accelerated, unsigned size, bool up) {
     const Files files = fresh_files(size);
-    ChildProgram& client = *clients_.at(accelerated);
+    ChildProgram& client = *clients_[accelerated];
     client.tell(up ? fmt::format("put {} received", files.sent) : fmt::format("get {} {}", size, files.fetched));
     const std::string done = up ? "bytes sent in" : "bytes received in";
     for (;;) {
@@ -160,7 +160,7 @@ class SocketsFtp {
   std::string vsftpd_, ftp_, curl_;  // curl_: empty where there is none
   int ports_[2] = {};                // on kernel TCP, accelerated
   std::vector<std::unique_ptr<ChildProgram>> servers_;
-  std::map<bool, std::unique_ptr<ChildProgram>> clients_;
+  std::unique_ptr<ChildProgram> clients_[2];
 };
 
 }  // namespace
