@@ -22,15 +22,15 @@ class Listening {
       set_.rest_silent();
     const int count = set_.active_count;
     const int enough = std::max(most_, kLeastHeard);
-    const int start = count != 0 ? static_cast<int>(set_.turn % static_cast<unsigned>(count)) : 0;
+    const int start = count > 1 ? static_cast<int>(set_.turn % static_cast<unsigned>(count)) : 0;
     const auto behind = [count](int place) { return place + 1 == count ? 0 : place + 1; };
     EpollItem** const members = set_.active;
     EpollItem** const first = set_.heard;
     int heard = 0, last = start;
     std::uint64_t latest = 0;
     for (int i = 0, place = start; i < count && heard < enough; ++i, place = behind(place)) {
-      const int ahead = place + 1 + kLookAhead;
-      members[ahead < count ? ahead : ahead % count]->still.prefetch();
+      if (const int ahead = place + 1 + kLookAhead; count > kLookAhead)
+        members[ahead < count ? ahead : ahead - count]->still.prefetch();
       EpollItem& item = *members[place];
       if (!has_something(item, tcp_known, UINT64_MAX)) continue;
       first[heard++] = &item;
