@@ -275,7 +275,7 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
   std::uint64_t given_back;
   {
     const HeldLock held(state.lock);
-    QuickLock lock(state.lock, connection.alone());
+    const QuickLock<LettingGo::is_none> lock(state.lock, connection.alone());  // F2, the quick way
     if (!lock.is_taken()) [[unlikely]]
       return 0;
     if (state.stage.load(std::memory_order_relaxed) != kReadRing ||
@@ -285,8 +285,7 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
     const std::uint64_t head = state.head.load(std::memory_order_relaxed);
     got = seen ? ring.read_seen(bytes, size, connection.seen) : ring.read_small(bytes, size, connection.seen);
     given_back = state.head.load(std::memory_order_relaxed) - head;
-    if (given_back == 0) lock.nothing_changed();
-  }  // F2
+  }
   wake_senders(connection, fd, ring.senders_to_wake(false));
   if (got != 0) {
     note_reader(connection);

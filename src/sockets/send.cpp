@@ -173,7 +173,7 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
   const End& peer = connection.peer();
   {
     const HeldLock held(out.sending.lock);
-    const QuickLock lock(out.sending.lock, connection.alone());
+    const QuickLock<LettingGo::is_a_fence> lock(out.sending.lock, connection.alone());
     if (!lock.is_taken()) [[unlikely]]
       return false;
     if ((own.request.load(std::memory_order_relaxed) | own.finished.load(std::memory_order_relaxed) |

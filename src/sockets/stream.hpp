@@ -431,6 +431,9 @@ class StreamLock {
 
 // The usual case of a StreamLock, where every instruction counts: beside a HeldLock, so that it is registers only. Who
 // does not get it goes the long way.
+enum class LettingGo { is_a_fence, is_none };
+
+template <LettingGo letting_go>
 class QuickLock {
  public:
   [[gnu::always_inline]] QuickLock(std::atomic<std::uint32_t>& word, bool alone)
@@ -438,20 +441,19 @@ class QuickLock {
   [[gnu::always_inline]] ~QuickLock() {
     if (!taken_) [[unlikely]]
       return;
+    constexpr bool fence = letting_go == LettingGo::is_a_fence;
     const bool mine = word_.load(std::memory_order_relaxed) == mine_;  // or taken over meanwhile
-    if (mine && !quiet_ && !alone_) {
+    if (mine && fence && !alone_) {
       word_.exchange(0, std::memory_order_seq_cst);
       return;
     }
     if (mine) word_.store(0, std::memory_order_release);
-    if (!quiet_) std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (fence) std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   QuickLock(const QuickLock&) = delete;
   QuickLock& operator=(const QuickLock&) = delete;
 
   bool is_taken() const { return taken_; }
-  // Nothing was published or given back: no fence is needed.
-  void nothing_changed() { quiet_ = true; }
 
  private:
   [[gnu::always_inline]] bool take() {
@@ -465,7 +467,7 @@ class QuickLock {
 
   std::atomic<std::uint32_t>& word_;
   std::uint32_t mine_;
-  bool alone_, quiet_ = false, taken_;
+  bool alone_, taken_;
 };
 
 // Of a sending half: what was left in the middle is put right first.

@@ -17,7 +17,9 @@
 //   R2  receiver's release store of head and bulk_head gives room back; pairs with A2 in Sender::refresh().
 //   R3  sender's release store of `mode` publishes where the path changes; pairs with A3, the receiver's acquire load.
 //   F1  sender: publish, full fence, look at data.armed.    Receiver: arm, full fence, look at the ring.
-//   F2  receiver: give back, full fence, look at space.armed. Sender: arm, full fence, look at head.
+//   F2  receiver: give back, full fence, look at room.armed. Sender: arm, full fence, look at head. Not after a short
+//       message, where the fence would be a tenth of a round trip: should the look be too early, then the next one sees
+//       who waits, at the latest the one that finds the ring empty; and no sender sleeps for long without looking.
 #pragma once
 
 #include <atomic>

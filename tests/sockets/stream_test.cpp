@@ -425,26 +425,32 @@ TEST_F(StreamTest, WhatASenderLeftInTheMiddleIsPutRight) {
   EXPECT_EQ(read(200), bytes_from(130, 5));
 }
 
+template <class Quick>
+void is_of_one_at_a_time(bool alone) {
+  std::atomic<std::uint32_t> word{0};
+  {
+    const Quick quick(word, alone);
+    EXPECT_TRUE(quick.is_taken());
+    EXPECT_FALSE(Quick(word, alone).is_taken());
+  }
+  EXPECT_EQ(word.load(), 0u);
+  {
+    const StreamLock slow(word, alone);
+    EXPECT_FALSE(Quick(word, !alone).is_taken());
+    EXPECT_NE(word.load(), 0u);  // who did not get it has not let it go
+  }
+  EXPECT_EQ(word.load(), 0u);
+  {
+    const Quick quick(word, alone);
+    word.store(12345);  // another has taken it over
+  }
+  EXPECT_EQ(word.load(), 12345u);
+}
+
 TEST(QuickLock, IsOfOneAtATimeAndWaitsForNobody) {
   for (const bool alone : {false, true}) {
-    std::atomic<std::uint32_t> word{0};
-    {
-      const QuickLock quick(word, alone);
-      EXPECT_TRUE(quick.is_taken());
-      EXPECT_FALSE(QuickLock(word, alone).is_taken());
-    }
-    EXPECT_EQ(word.load(), 0u);
-    {
-      const StreamLock slow(word, alone);
-      EXPECT_FALSE(QuickLock(word, !alone).is_taken());
-      EXPECT_NE(word.load(), 0u);  // who did not get it has not let it go
-    }
-    EXPECT_EQ(word.load(), 0u);
-    {
-      const QuickLock quick(word, alone);
-      word.store(12345);  // another has taken it over
-    }
-    EXPECT_EQ(word.load(), 12345u);
+    is_of_one_at_a_time<QuickLock<LettingGo::is_a_fence>>(alone);
+    is_of_one_at_a_time<QuickLock<LettingGo::is_none>>(alone);
   }
 }
 
