@@ -22,7 +22,6 @@ namespace viaduct::sockets {
 
 namespace {
 
-constexpr std::uint64_t kSharedNapNs = std::uint64_t{kSharedNapMs} * 1'000'000;
 constexpr std::uint64_t kShortestNapNs = 5'000'000;  // for room: a peer that dies does not wake a futex
 constexpr std::uint64_t kLongestNapNs = 100'000'000;
 constexpr std::uint64_t kStalledNs = 300'000'000;  // nobody reads at all: perhaps not before we have sent everything
@@ -262,10 +261,11 @@ bool ReceiveWait::sleep_in_poll(bool restartable) {
   for (;;) {
     const std::uint64_t now = Clock::steady().now_ns();
     // Others may take the doorbell; and what TCP was to bring may have to be read from the ring after all.
-    const bool looks = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) > 1 ||
-                       connection_.incoming().receiving.stage.load(std::memory_order_relaxed) == kDiscard;
+    const bool discards = connection_.incoming().receiving.stage.load(std::memory_order_relaxed) == kDiscard;
+    const bool looks = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) > 1 || discards;
     if (restartable && !looks && signal_handlers() == Handlers::differ) return sleep_in_recv();
-    const Deadline until = looks ? Deadline::at_ns(now + std::min(kSharedNapNs, limit_.left_ns(now))) : limit_;
+    const Deadline until = looks ? Deadline::at_ns(now + std::min(nap_ns_, limit_.left_ns(now))) : limit_;
+    if (looks && !discards) nap_ns_ = std::min(2 * nap_ns_, kLongestNapNs);
     const int found = poll_until(fd_, POLLIN | POLLRDHUP, until);
     if (found > 0) return true;
     if (found < 0) {

@@ -32,6 +32,10 @@ std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start,
 // SO_RCVTIMEO, SO_SNDTIMEO: from now on.
 Deadline time_limit(int fd, int option);
 
+// Where several sleep on one doorbell, or for room while somebody else reads, whoever misses it looks by itself so
+// often; in a receive that goes on waiting less and less often.
+constexpr int kSharedNapMs = 5;
+
 class ReceiveWait {
  public:
   ReceiveWait(Connection& connection, int fd) : connection_(connection), fd_(fd) {}
@@ -50,6 +54,7 @@ class ReceiveWait {
   int fd_;
   Deadline limit_ = Deadline::never();
   bool limit_known_ = false;
+  std::uint64_t nap_ns_ = std::uint64_t{kSharedNapMs} * 1'000'000;
 };
 
 class SendWait {
@@ -69,10 +74,6 @@ void wake_room_sleepers(RoomWait& room);
 
 // Asks for a doorbell when there is room again. False: there is room now.
 bool expect_room(Connection& connection);
-
-// Where several sleep on one doorbell, or for room while somebody else reads, whoever misses it looks by itself so
-// often.
-constexpr int kSharedNapMs = 5;
 
 // For those who wait for room in poll or epoll: how long they may sleep without a look, in milliseconds. And the look:
 // where nobody has read anything for a while sending goes back to TCP, which takes more than the ring.
