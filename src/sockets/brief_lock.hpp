@@ -41,6 +41,8 @@ class BriefLock {
     const std::uint32_t mine = thread_mark();
     return word_.compare_exchange_strong(holder, mine, std::memory_order_acquire) || holder == mine;
   }
+  // Held further up the stack, or left behind by a jump: in either case by nobody else.
+  bool is_mine() const { return word_.load(std::memory_order_relaxed) == thread_mark(); }
   void release() { word_.store(0, std::memory_order_release); }
 
   // In a forked child, where other threads' marks mean nobody.

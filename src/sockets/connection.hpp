@@ -98,7 +98,9 @@ struct alignas(kLine) Connection {
   static constexpr int kMostSets = 4;
   std::atomic<EpollItem*> items[kMostSets] = {};
 
-  bool left_for_exec = false;  // should that fail, this process holds it still
+  std::atomic<bool> sets_know_back{false};  // that sending went back to TCP, which has room to tell of
+
+  bool has_left = false;  // its family, to exec or exit; should exec fail, this process holds it still
 
   Connection* next_free = nullptr;
 

@@ -1,4 +1,5 @@
 // What a set has to tell, and sleeping on it: for those who wait for it, and for those outside (sets around it, poll).
+#include <algorithm>
 #include <utility>
 
 #include "sockets/epoll_set_state.hpp"
@@ -22,6 +23,14 @@ std::uint64_t reportable(const EpollItem& item) {
 
 bool has_new_data(const EpollItem& item) {
   return reportable(item) != reported(item);
+}
+bool has_new_data_behind_tcp(const EpollItem& item) {
+  const Connection& connection = *item.connection;
+  if ((item.events & EPOLLET) == 0 || (item.events & kEpollData) == 0 || item.fired || receives_on_ring(connection))
+    return false;
+  const Direction& in = connection.incoming();
+  return in.path.mode.load(std::memory_order_acquire) == kRing &&
+         in.receiving.stage.load(std::memory_order_relaxed) <= kReadRest && has_new_data(item);
 }
 void note_reported(EpollItem& item) {
   item.reported = reportable(item);
@@ -55,6 +64,7 @@ bool set_ready(EpollSet& set, int depth) {
     if (!item.fired && !item.deleted && item.connection->attached() && (item.events & kEpollData) != 0 &&
         ring_readable(*item.connection, item.fd) && ((item.events & EPOLLET) == 0 || has_new_data(item)))
       return true;
+    if (!item.deleted && item.connection->attached() && has_new_data_behind_tcp(item)) return true;
   }
   for (int i = 0; depth < kDeepest && i < set.nested_count; ++i)
     if (nested_with_news(set, set.nested[i], depth + 1) != nullptr) return true;
@@ -88,6 +98,24 @@ void set_expect(EpollSet& set, std::uint64_t sleep) {
   }
 }
 
+// A member that waits for room may miss the bell that says so, where others read its socket; and none rings where both
+// sides wait for room.
+int nap_for_room(EpollSet& set, int depth) {
+  const BriefLock::Hold hold(set.lock);
+  int nap = 0;
+  const auto at_most = [&nap](int ms) { nap = nap == 0 || ms == 0 ? std::max(nap, ms) : std::min(nap, ms); };
+  for (int i = 0; i < set.active_count; ++i) {
+    const EpollItem& item = *set.active[i];
+    if (!EpollSet::lacks_room(item)) continue;
+    relieve_stalled(*item.connection, item.fd);
+    at_most(nap_for_room(*item.connection));
+  }
+  for (int i = 0; depth < kDeepest && i < set.nested_count; ++i)
+    if (EpollSet* const inner = find_set(set.nested[i].fd); inner != nullptr && inner != &set)
+      at_most(nap_for_room(*inner, depth + 1));
+  return nap;
+}
+
 void set_leave(EpollSet& set) {
   int before = set.sleeping.load();
   while (before > 0 && !set.sleeping.compare_exchange_weak(before, before - 1)) continue;
@@ -107,10 +135,16 @@ void SetAsleep::leave() {
   if (set != nullptr && set->epoch.load() == epoch_) set_leave(*set);
 }
 
-WhileAsleep::WhileAsleep(EpollSet& set) : counted_(set), alone_(set.sleeping.load() == 1) {}
+WhileAsleep::WhileAsleep(EpollSet& set) : set_(set), counted_(set), alone_(set.sleeping.load() == 1) {}
+
+void WhileAsleep::only_naps() {
+  naps_ = true;
+  set_.napping.fetch_add(1);
+}
 
 void WhileAsleep::disarm() {
   const int kept = errno;
+  if (naps_ && counted_.is(set_)) set_.napping.fetch_sub(1);
   counted_.leave();
   errno = kept;
 }

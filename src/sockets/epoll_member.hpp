@@ -35,7 +35,9 @@ inline std::uint32_t ring_says(EpollItem& item, Stillness::FirstUnread* unread =
     const std::uint32_t taken = state.consumed.load(std::memory_order_relaxed);
     const bool plainly = receives_on_ring(connection) && connection.low_water.load(std::memory_order_relaxed) == 1 &&
                          state.pushed_back.load(std::memory_order_relaxed) == 0;
-    if (plainly ? !before.has_data(taken) : !ring_readable(connection, item.fd)) {
+    const bool readable =
+        plainly ? before.has_data(taken) : ring_readable(connection, item.fd) || has_new_data_behind_tcp(item);
+    if (!readable) {
       const bool lasting = (item.events & kEpollRoom) == 0 && receives_on_ring(connection) &&
                            connection.low_water.load(std::memory_order_relaxed) == 1 &&
                            before.is_of_head(connection.memory, connection.in());
@@ -53,7 +55,8 @@ inline std::uint32_t ring_says(EpollItem& item, Stillness::FirstUnread* unread =
 
 // What it has to add: how the stream ended, and of a half that is on TCP.
 inline std::uint32_t kernel_adds(const EpollItem& item) {
-  const std::uint32_t events = on_edge(item) ? 0 : item.events;
+  const bool known = item.kernel_events != 0 && (item.events & EPOLLONESHOT) == 0;  // else nobody will be told of it
+  const std::uint32_t events = on_edge(item) && known ? 0 : item.events;
   const bool in_on_tcp = (events & kEpollData) != 0 && receives_over_tcp(*item.connection);
   const bool out_on_tcp = (events & kEpollRoom) != 0 && !sends_on_ring(*item.connection);
   const bool over = item.connection->peer_says_end() || item.connection->has_shut_down();

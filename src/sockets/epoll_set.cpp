@@ -248,21 +248,6 @@ void forget_sets_in(unsigned first, unsigned last) {
   });
 }
 
-namespace {
-
-// The connection's places in sets, each under its set's lock.
-template <class Use>
-void each_place(Connection& connection, Use&& use) {
-  for (auto& place : connection.items) {
-    EpollItem* const item = place.load();
-    if (item == nullptr) continue;
-    const BriefLock::Hold hold(item->set->lock);
-    if (place.load() == item) use(*item->set, *item);
-  }
-}
-
-}  // namespace
-
 void tell_of_deletions(Connection& connection, int fd) {
   each_place(connection, [fd](EpollSet&, EpollItem& item) {
     if (item.fd == fd && item.deleted) tell_kernel(item);
@@ -365,6 +350,18 @@ bool is_refused_exclusively(const epoll_event& event) {
   return (event.events & EPOLLEXCLUSIVE) != 0 && (event.events & ~kGood) != 0;
 }
 
+// Somebody sleeps on the set, who expects nothing yet of this one in it.
+void join_sleep(EpollSet& set, int fd, EpollSet& inner) {
+  for (int i = 0; i < set.nested_count; ++i)
+    if (set.nested[i].fd == fd && !set.nested[i].counted.is(inner)) set.nested[i].counted = SetAsleep(inner);
+  set_expect(inner);
+  set_tell_kernel(inner);
+  if (!set_ready(inner)) return;
+  const BriefLock::Hold hold(inner.lock);
+  for (int i = 0; i < inner.active_count; ++i)
+    if (end_sleep(inner, *inner.active[i])) return;
+}
+
 // The kernel need not know yet.
 int control_active(EpollSet& set, EpollItem& item, int operation, const epoll_event* event) {
   if (operation == EPOLL_CTL_ADD ? !item.deleted : item.deleted) {
@@ -398,8 +395,11 @@ int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* ev
       return add_member(set, epoll, fd, *connection, event);
     const int result = libc.epoll_ctl(epoll, operation, fd, event);
     if (result != 0) return result;
-    if (operation == EPOLL_CTL_ADD && find_set(fd) != nullptr) set.add_nested(fd, *event);
+    EpollSet* const inner = find_set(fd);
+    if (operation == EPOLL_CTL_ADD && inner != nullptr) set.add_nested(fd, *event);
     if (operation != EPOLL_CTL_ADD) set.change_nested(fd, operation == EPOLL_CTL_MOD ? event : nullptr);
+    if (operation != EPOLL_CTL_DEL && inner != nullptr && inner != &set && set.sleeping.load() != 0)
+      join_sleep(set, fd, *inner);
     return 0;
   }
   const bool exclusive = (item->events & EPOLLEXCLUSIVE) != 0 && !item->deleted;  // the kernel refuses to change it
@@ -421,36 +421,6 @@ int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* ev
   return 0;
 }
 
-void sets_note_attached(Connection& connection) {
-  each_place(connection, [](EpollSet& set, EpollItem& item) {
-    set.activate(item);
-    if (set.sleeping.load() != 0) set.arm(item);
-  });
-}
-
-void sets_note_blocked(Connection& connection) {
-  each_place(connection, [](EpollSet& set, EpollItem& item) {
-    if ((item.events & kEpollRoom) == 0) return;
-    item.room_told = false;
-    set.activate(item);
-  });
-}
-
-void sets_note_read(Connection& connection) {
-  connection.bell_shared.store(false, std::memory_order_relaxed);
-  each_place(connection, [](EpollSet& set, EpollItem& item) {
-    if (set.sleeping.load() == 0) set.activate(item);
-  });
-}
-
-void sets_note_resumed(Connection& connection) {
-  each_place(connection, [](EpollSet& set, EpollItem& item) {
-    item.still = {};
-    set.activate(item);
-    end_sleep(set, item);
-  });
-}
-
 // ---- fork: the kernel's set is shared from now on, the table of members is not
 
 void sets_after_fork_in_child(pid_t parent) {
@@ -460,6 +430,7 @@ void sets_after_fork_in_child(pid_t parent) {
     set->lock.reset();
     set->other_holder.store(parent);
     set->sleeping.store(0);
+    set->napping.store(0);
     each_item_of(*set, [](EpollItem& item) { item.armed = false; });  // that was the parent's doing
   });
 }

@@ -120,6 +120,9 @@ bool set_ready(EpollSet& set, int depth = 0);
 void set_tell_kernel(EpollSet& set, int depth = 0);                // of changes that it does not know yet
 void set_expect(EpollSet& set, std::uint64_t sleep = kRingForMe);  // DataWait::armed
 void set_stop_expecting(EpollSet& set);
+// How long a sleep on it may last without another look, in milliseconds, because of members that lack room; 0: they do
+// not. And the look (relieve_stalled()).
+int nap_for_room(EpollSet& set, int depth = 0);
 void set_leave(EpollSet& set);  // one of EpollSet::sleeping less; the last one stops expecting
 
 // Somebody sleeps on a set from outside it, in poll or in a set around it. The set may be closed meanwhile.
@@ -141,11 +144,14 @@ class WhileAsleep final : SleepOnStack {
   explicit WhileAsleep(EpollSet& set);
   ~WhileAsleep() { disarm(); }
   bool alone() const { return alone_; }  // nobody slept on it before
+  void only_naps();                      // and looks at members that lack room in between
 
  private:
   void disarm() override;
+  EpollSet& set_;
   SetAsleep counted_;
   bool alone_;
+  bool naps_ = false;
 };
 
 // The connection has become attached; a send found no room; it was read past a set that waited for its doorbell; its
@@ -154,6 +160,8 @@ void sets_note_attached(Connection& connection);
 void sets_note_blocked(Connection& connection);
 void sets_note_read(Connection& connection);
 void sets_note_resumed(Connection& connection);  // Connection::resumed
+// Sending goes over TCP, if so: the kernel is to tell of room, for which it was not asked before.
+void sets_note_back(Connection& connection);
 
 void sets_after_fork_in_child(pid_t parent);
 

@@ -21,6 +21,9 @@ bool tell_kernel(EpollItem& item);
 // Somebody sleeps on the set and does not know of a change: the sleep ends. False: not by this member.
 bool end_sleep(EpollSet& set, EpollItem& item);
 
+// Of an edge-triggered member: something new is in the ring, while bytes before it are unread on TCP.
+bool has_new_data_behind_tcp(const EpollItem& item);
+
 // The program has asked for edges of something: a connection, or a set that has one in it.
 extern std::atomic<bool> edges_in_use;
 
@@ -37,6 +40,7 @@ class EpollSet {
     nested_count = 0;
     other_holder.store(0);
     sleeping.store(0);
+    napping.store(0);
     last_kernel_ns = 0;
     last_told_ns = 0;
     waits_since_kernel = 0;
@@ -81,7 +85,7 @@ class EpollSet {
   bool put_to_sleep(EpollItem& item) {
     if (!item.deleted && item.connection->attached()) {
       arm(item);  // first, and then the look: what comes later rings
-      if (ring_readable(*item.connection, item.fd) || has_room_to_tell(item)) {
+      if (ring_readable(*item.connection, item.fd) || has_room_to_tell(item) || has_new_data_behind_tcp(item)) {
         item.idle_sleeps = 0;
         return false;
       }
@@ -195,6 +199,7 @@ class EpollSet {
   std::atomic<std::uint32_t> epoch{0};  // another one each time that the object is used again
   std::atomic<int> descriptors{0};
   std::atomic<int> sleeping{0};  // threads in the kernel's wait, for this set or one around it
+  std::atomic<int> napping{0};   // those of them that look at members which lack room now and then
   std::atomic<pid_t> other_holder{0};
   std::uint64_t last_kernel_ns = 0;
   std::uint64_t last_told_ns = 0;  // of all changes
@@ -247,5 +252,16 @@ void note_reported(EpollItem& item);
 std::uint64_t contents(EpollSet& set);
 // The set in `set` that has something which is to be told; null: it has nothing.
 EpollSet* nested_with_news(const EpollSet& set, const EpollSet::Nested& entry, int depth = 0);
+
+// The connection's places in sets, each under its set's lock.
+template <class Use>
+void each_place(Connection& connection, Use&& use) {
+  for (auto& place : connection.items) {
+    EpollItem* const item = place.load();
+    if (item == nullptr) continue;
+    const BriefLock::Hold hold(item->set->lock);
+    if (place.load() == item) use(*item->set, *item);
+  }
+}
 
 }  // namespace viaduct::sockets

@@ -393,7 +393,7 @@ class Waiting : Listening {
   }
 
   int armed_sleep(Deadline deadline) {
-    const WhileAsleep asleep(set_);
+    WhileAsleep asleep(set_);
     // All active members are looked at after the sleep, so one bell is enough; unless others sleep on.
     alone_ = asleep.alone();
     set_expect(set_, alone_ ? name_of_next_sleep() : kRingForMe);
@@ -406,23 +406,11 @@ class Waiting : Listening {
       timeout = static_cast<int>(std::min<std::uint64_t>((left + 999'999) / 1'000'000, INT32_MAX));
       exact_ns_ = exactly_ ? left : 0;
     }
-    if (const int nap = nap_for_room_ms(); nap > 0 && (timeout < 0 || timeout > nap)) timeout = nap, exact_ns_ = 0;
-    return ask_kernel(0, timeout);
-  }
-
-  // A member that waits for room may miss the bell that says so, where others read its socket; and none rings where
-  // both sides wait for room. 0: there is none.
-  int nap_for_room_ms() {
-    const BriefLock::Hold hold(set_.lock);
-    int nap = 0;
-    for (int i = 0; i < set_.active_count; ++i) {
-      const EpollItem& item = *set_.active[i];
-      if (!EpollSet::lacks_room(item)) continue;
-      relieve_stalled(*item.connection, item.fd);
-      const int longest = nap_for_room(*item.connection);
-      nap = nap == 0 ? longest : std::min(nap, longest);
+    if (const int nap = nap_for_room(set_); nap > 0) {
+      asleep.only_naps();
+      if (timeout < 0 || timeout > nap) timeout = nap, exact_ns_ = 0;
     }
-    return nap;
+    return ask_kernel(0, timeout);
   }
 
   bool any_ready_locked() {

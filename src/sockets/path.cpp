@@ -166,8 +166,9 @@ bool switch_to_ring(Connection& connection, int fd) {
   return true;
 }
 
-void hand_back_sending(Connection& connection, int fd, Why why) {
-  const Uncancelled here;
+namespace {
+
+void leave_ring_for_good(Connection& connection, int fd, Why why) {
   const SendingLock lock(connection.memory, connection.out());
   const std::uint32_t mode = connection.outgoing().path.mode.load();
   if (mode == kBack) return;
@@ -177,6 +178,14 @@ void hand_back_sending(Connection& connection, int fd, Why why) {
   leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
   connection.set_why(why);
   restore_options(connection, fd);
+}
+
+}  // namespace
+
+void hand_back_sending(Connection& connection, int fd, Why why) {
+  const Uncancelled here;
+  leave_ring_for_good(connection, fd, why);
+  sets_note_back(connection);
 }
 
 void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Opened opened) {
@@ -365,6 +374,8 @@ void serve_requests(Connection& connection, int fd) {
   }
   if ((connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0)
     hand_back_sending(connection, fd, Why::handed_back);
+  else
+    sets_note_back(connection);  // a process of the other side may have done it for us
 }
 
 namespace {

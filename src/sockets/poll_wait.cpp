@@ -349,6 +349,8 @@ class Polling {
     if (looks_) at_most(kSharedNapMs);
     for (nfds_t i = 0; i < count_; ++i) {
       Connection* const connection = accelerated(entries_[i].fd);
+      if (EpollSet* const set = connection != nullptr || entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd))
+        if (const int ms = nap_for_room(*set); ms > 0) at_most(ms);
       if (connection == nullptr) continue;
       const Direction& in = connection->incoming();
       if (in.data.sleepers.load(std::memory_order_relaxed) > 1 || in.receiving.stage.load() == kDiscard)

@@ -55,7 +55,8 @@ void start(Connection& connection, bool nonblocking) {
   connection.low_water.store(1);
   connection.tells_unread.store(false);
   connection.sleepers_here.store(0);
-  connection.left_for_exec = false;
+  connection.has_left = false;
+  connection.sets_know_back.store(false);
   connection.operations.store(0);
   connection.next_attempt = 0;
   connection.family = nullptr;
@@ -275,8 +276,9 @@ void table_at_exit() {
   connections.each([](int fd, Connection* connection) {
     if (!connection->attached()) return;
     Family& holders = connection->own().holders;
+    const bool again = std::exchange(connection->has_left, true);  // by another of its numbers
     if (!sole_member(holders, own_pid())) {
-      if (is_member(holders, own_pid())) leave_family(holders, own_pid());  // until it is waited for it counts as alive
+      if (!again) leave_family(holders, own_pid());  // until it is waited for it counts as alive
     } else if (!has_unread(*connection, fd))
       say_closed(*connection);
   });
@@ -308,7 +310,7 @@ void table_before_exec() {
     if (!is_member(family, own_pid())) return;  // by another of its numbers, or one of many
     if (attached && sole_member(family, own_pid()) && !has_unread(*connection, fd)) say_closed(*connection);
     leave_family(family, own_pid());
-    connection->left_for_exec = true;
+    connection->has_left = true;
   });
   errno = kept;
 }
@@ -316,7 +318,7 @@ void table_before_exec() {
 void table_after_failed_exec() {
   if (in_borrowed_memory()) return;
   connections.each([](int, Connection* connection) {
-    if (!std::exchange(connection->left_for_exec, false)) return;
+    if (!std::exchange(connection->has_left, false)) return;
     if (!connection->attached()) return join_family(*connection->family, own_pid());
     join_family(connection->own().holders, own_pid());
     const bool shut = connection->sends_no_more.load() && connection->reads_no_more.load();
