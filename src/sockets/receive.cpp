@@ -9,6 +9,7 @@
 #include "base/spin.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
+#include "sockets/few_or_many.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
@@ -101,11 +102,10 @@ class Reading {
 
   // As much as there is, into all pieces: who gets less takes the socket for empty.
   ssize_t kernel_receive(std::size_t most) {
-    constexpr std::size_t kMostPieces = 64;
-    iovec buffers[kMostPieces];
+    FewOrMany<iovec, 64> buffers(pieces_.count());
     msghdr message{};
-    message.msg_iov = buffers;
-    for (Pieces rest = pieces_; most != 0 && !rest.done() && message.msg_iovlen < kMostPieces;) {
+    message.msg_iov = buffers.get();
+    for (Pieces rest = pieces_; most != 0 && !rest.done() && message.msg_iovlen < buffers.length();) {
       const std::size_t part = std::min(most, rest.size());
       buffers[message.msg_iovlen++] = {rest.data(), part};
       rest.advance(part);
@@ -133,10 +133,11 @@ class Reading {
   // still there is surely data. False: it has left.
   bool from_tcp(Got& got) {
     const auto left = [this] { return direction_.path.mode.load(std::memory_order_acquire) != kTcp; };  // A3
-    const int ready = tcp_unread(fd_);
-    char byte;
-    const ssize_t end = ready == 0 ? kernel::libc().recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 1;
+    int ready = tcp_unread(fd_);
+    char bytes[512];
+    const ssize_t end = ready == 0 ? kernel::libc().recv(fd_, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) : 1;
     const int fault = errno;
+    if (ready == 0 && end > 0) ready = static_cast<int>(end);  // behind the mark of urgent data, which is not counted
     if (left()) return false;
     if (ready > 0) {
       got = from_kernel(static_cast<std::size_t>(ready));

@@ -46,6 +46,7 @@ class Pieces {
     offset_ += bytes;
     skip_empty();
   }
+  std::size_t count() const { return left_; }
   std::size_t bytes_left() const {
     std::size_t sum = 0;
     for (std::size_t i = 0; i < left_; ++i) sum += at_[i].iov_len;

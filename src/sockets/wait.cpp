@@ -203,6 +203,7 @@ bool ReceiveWait::for_data(bool has_some) {
   if (spin()) return true;
   if (!limit_known_) limit_ = time_limit(fd_, SO_RCVTIMEO), limit_known_ = true;
   const std::uint64_t start = Clock::steady().now_ns();
+  if (limit_.expired(start)) return errno = EAGAIN, false;
   bool go_on = true;
   {
     const Expecting expecting(connection_);
