@@ -65,6 +65,11 @@ ssize_t sending(Connection& connection, int fd, Call&& call, Ring&& ring, std::s
 // come: the kernel's own `call(offset, size)` for each part, `ring(offset)` for all the rest.
 constexpr std::size_t kPart = std::size_t{256} << 10;
 
+// What goes wrong behind the first part is for the next call to tell.
+int quiet_behind(std::size_t offset) {
+  return offset != 0 ? MSG_NOSIGNAL : 0;
+}
+
 template <class Call, class Ring>
 ssize_t sending_parts(Connection& connection, int fd, std::size_t size, Call&& call, Ring&& ring) {
   std::size_t done = 0;
@@ -111,6 +116,13 @@ ssize_t send_one(Connection& connection, int fd, const void* buffer, std::size_t
   return stream_send(connection, fd, &piece, 1, flags);
 }
 
+ssize_t receive_pieces(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags) {
+  return at_most_at_once(pieces, count, [&](auto... cut) { return stream_receive(connection, fd, cut..., flags); });
+}
+ssize_t send_pieces(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags) {
+  return at_most_at_once(pieces, count, [&](auto... cut) { return stream_send(connection, fd, cut..., flags); });
+}
+
 // recv() of no bytes waits for some, unlike read().
 ssize_t receive_nothing(Connection& connection, int fd, int flags) {
   char byte;
@@ -137,7 +149,7 @@ ssize_t receive_message(Connection& connection, int fd, msghdr& message, int fla
   if ((flags & kNotOfTheStream) != 0) return libc().recvmsg(fd, &message, flags);
   const bool nothing = Pieces(message.msg_iov, message.msg_iovlen).done();
   const ssize_t got = nothing ? receive_nothing(connection, fd, flags)
-                              : stream_receive(connection, fd, message.msg_iov, message.msg_iovlen, flags);
+                              : receive_pieces(connection, fd, message.msg_iov, message.msg_iovlen, flags);
   if (got < 0) return got;
   if (message.msg_name != nullptr) message.msg_namelen = 0;
   const std::size_t room = message.msg_controllen;
@@ -254,7 +266,7 @@ int message_flags(int flags) {
   if (size > kPart && (flags & MSG_OOB) == 0)
     return sending_parts(
         *connection, fd, size,
-        [&](std::size_t at, std::size_t part) { return libc().send(fd, bytes + at, part, flags); },
+        [&](std::size_t at, std::size_t part) { return libc().send(fd, bytes + at, part, flags | quiet_behind(at)); },
         [&](std::size_t at) { return send_one(*connection, fd, bytes + at, size - at, flags); });
   return sending(
       *connection, fd, [&] { return libc().send(fd, buffer, size, flags); },
@@ -269,7 +281,8 @@ int message_flags(int flags) {
   const auto* const bytes = static_cast<const char*>(buffer);
   if (size > kPart)
     return sending_parts(
-        *connection, fd, size, [&](std::size_t at, std::size_t part) { return libc().write(fd, bytes + at, part); },
+        *connection, fd, size,
+        [&](std::size_t at, std::size_t part) { return libc().send(fd, bytes + at, part, quiet_behind(at)); },
         [&](std::size_t at) { return send_one(*connection, fd, bytes + at, size - at, 0); });
   return sending(
       *connection, fd, [&] { return libc().write(fd, buffer, size); },
@@ -313,7 +326,7 @@ VIADUCT_EXPORT ssize_t readv(int fd, const iovec* pieces, int count) {
   const auto call = [&] { return libc().readv(fd, pieces, count); };
   if (connection == nullptr || bad_pieces(pieces, count)) return call();
   return receiving(*connection, fd, call,
-                   [&] { return stream_receive(*connection, fd, pieces, static_cast<std::size_t>(count), 0); });
+                   [&] { return receive_pieces(*connection, fd, pieces, static_cast<std::size_t>(count), 0); });
 }
 
 // At no place of its own: readv() with flags.
@@ -322,7 +335,7 @@ VIADUCT_EXPORT ssize_t preadv2(int fd, const iovec* pieces, int count, off_t off
   Connection* const connection = connection_for_flags(fd, offset, flags);
   if (connection == nullptr || bad_pieces(pieces, count)) return call();
   return receiving(*connection, fd, call, [&] {
-    return stream_receive(*connection, fd, pieces, static_cast<std::size_t>(count), message_flags(flags));
+    return receive_pieces(*connection, fd, pieces, static_cast<std::size_t>(count), message_flags(flags));
   });
 }
 VIADUCT_EXPORT ssize_t preadv64v2(int fd, const iovec* pieces, int count, off64_t offset, int flags) {
@@ -387,7 +400,7 @@ VIADUCT_EXPORT ssize_t writev(int fd, const iovec* pieces, int count) {
   if (Pieces(pieces, static_cast<std::size_t>(count)).done())
     return call();  // nothing, whatever the connection's state
   return sending(*connection, fd, call,
-                 [&] { return stream_send(*connection, fd, pieces, static_cast<std::size_t>(count), 0); });
+                 [&] { return send_pieces(*connection, fd, pieces, static_cast<std::size_t>(count), 0); });
 }
 
 VIADUCT_EXPORT ssize_t pwritev2(int fd, const iovec* pieces, int count, off_t offset, int flags) {
@@ -396,7 +409,7 @@ VIADUCT_EXPORT ssize_t pwritev2(int fd, const iovec* pieces, int count, off_t of
   if (connection == nullptr || bad_pieces(pieces, count)) return call();
   if (Pieces(pieces, static_cast<std::size_t>(count)).done()) return call();
   return sending(*connection, fd, call, [&] {
-    return stream_send(*connection, fd, pieces, static_cast<std::size_t>(count), message_flags(flags));
+    return send_pieces(*connection, fd, pieces, static_cast<std::size_t>(count), message_flags(flags));
   });
 }
 VIADUCT_EXPORT ssize_t pwritev64v2(int fd, const iovec* pieces, int count, off64_t offset, int flags) {
@@ -414,7 +427,7 @@ VIADUCT_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   leave_to_kernel_for(flags, *connection, fd);
   return sending(*connection, fd, call, [&] {
     if (refused_control(fd, *message)) return ssize_t{-1};
-    return stream_send(*connection, fd, message->msg_iov, message->msg_iovlen, flags);
+    return send_pieces(*connection, fd, message->msg_iov, message->msg_iovlen, flags);
   });
 }
 
@@ -433,7 +446,7 @@ VIADUCT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags
     const msghdr& message = messages[done].msg_hdr;
     if (refused_control(fd, message)) break;
     const std::size_t whole = Pieces(message.msg_iov, message.msg_iovlen).bytes_left();
-    const ssize_t sent = stream_send(*connection, fd, message.msg_iov, message.msg_iovlen, flags);
+    const ssize_t sent = send_pieces(*connection, fd, message.msg_iov, message.msg_iovlen, flags);
     if (sent < 0) break;
     messages[done].msg_len = static_cast<unsigned>(sent);
     if (static_cast<std::size_t>(sent) < whole) return static_cast<int>(done + 1);  // the next must not follow this
@@ -442,6 +455,7 @@ VIADUCT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags
 }
 
 VIADUCT_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
+  if (Connection* const from = find_connection(in)) make_plain(*from, in, Why::kernel_feature);
   Connection* const connection = find_connection(out);
   if (connection == nullptr) return libc().sendfile(out, in, offset, count);
   return sending_parts(
@@ -465,24 +479,6 @@ VIADUCT_EXPORT ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_
   if (from != nullptr && from->attached() && is_pipe(out)) return splice_out(*from, in, out, size, flags);
   if (from != nullptr && from->life.load() != Life::plain) make_plain(*from, in, Why::handed_back);
   return libc().splice(in, in_offset, out, out_offset, size, flags);
-}
-
-// ---- what _FORTIFY_SOURCE makes of them; __chk_fail does not return
-
-[[noreturn]] void __chk_fail(void);
-
-VIADUCT_EXPORT ssize_t __read_chk(int fd, void* buffer, size_t size, size_t room) {
-  if (size > room) __chk_fail();
-  return read(fd, buffer, size);
-}
-VIADUCT_EXPORT ssize_t __recv_chk(int fd, void* buffer, size_t size, size_t room, int flags) {
-  if (size > room) __chk_fail();
-  return recv(fd, buffer, size, flags);
-}
-VIADUCT_EXPORT ssize_t __recvfrom_chk(int fd, void* buffer, size_t size, size_t room, int flags, sockaddr* from,
-                                      socklen_t* length) {
-  if (size > room) __chk_fail();
-  return recvfrom(fd, buffer, size, flags, from, length);
 }
 
 }  // extern "C"

@@ -156,7 +156,8 @@ VIADUCT_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
                      length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC;
   if (connection != nullptr) {
     note_tcp_use();
-    connection->opened.store(Opened::by_us, std::memory_order_relaxed);
+    Opened nobody = Opened::unknown;  // or it is connected already, as the kernel will say
+    connection->opened.compare_exchange_strong(nobody, Opened::by_us, std::memory_order_relaxed);
   }
   if (!again) return libc().connect(fd, address, length);
   const bool nonblocking = is_nonblocking(*connection, fd);

@@ -135,18 +135,6 @@ VIADUCT_EXPORT int ppoll(pollfd* entries, nfds_t count, const timespec* timeout,
   return poll_wait(entries, count, after(timeout), mask);
 }
 
-[[noreturn]] void __chk_fail(void);
-
-VIADUCT_EXPORT int __poll_chk(pollfd* entries, nfds_t count, int timeout, size_t room) {
-  if (room / sizeof(pollfd) < count) __chk_fail();
-  return poll(entries, count, timeout);
-}
-VIADUCT_EXPORT int __ppoll_chk(pollfd* entries, nfds_t count, const timespec* timeout, const sigset_t* mask,
-                               size_t room) {
-  if (room / sizeof(pollfd) < count) __chk_fail();
-  return ppoll(entries, count, timeout, mask);
-}
-
 // Linux leaves the time that is left in `timeout`.
 VIADUCT_EXPORT int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
   if (count <= 0 || count > FdMap<Connection>::kMost ||

@@ -2,6 +2,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "base/clock.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
@@ -28,19 +30,20 @@ void in_child() {
   shells_after_fork();
 }
 
+// A process that is killed leaves its peers to guess whether it had read everything.
+__attribute__((destructor(200))) void finish() {
+  const Uncancelled here(Uncancelled::Sleeps::too);
+  table_at_exit();
+}
+
 __attribute__((constructor(200))) void start() {
   (void)kernel::libc();
   (void)own_pid();
   (void)Clock::steady();  // what is made at its first use must not be so in a signal handler
   ::pthread_atfork(before_fork, nullptr, in_child);
+  ::at_quick_exit(finish);
   if (!settings().enabled) return;
   adopt_inherited();
-}
-
-// A process that is killed leaves its peers to guess whether it had read everything.
-__attribute__((destructor(200))) void finish() {
-  const Uncancelled here(Uncancelled::Sleeps::too);
-  table_at_exit();
 }
 
 }  // namespace

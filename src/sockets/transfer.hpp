@@ -3,11 +3,28 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
+
 #include "sockets/connection.hpp"
+#include "sockets/few_or_many.hpp"
 
 namespace viaduct::sockets {
 
 constexpr std::size_t kMostAtOnce = 0x7fff'f000;  // bytes of one call, as the kernel has it
+
+// What one call moves at most, of all that the pieces hold: `call(pieces, count)`.
+template <class Call>
+ssize_t at_most_at_once(const iovec* pieces, std::size_t count, Call&& call) {
+  if (count <= 1 || Pieces(pieces, count).bytes_left() <= kMostAtOnce) [[likely]]
+    return call(pieces, count);
+  FewOrMany<iovec, 64> cut(count);
+  std::size_t used = 0;
+  for (std::size_t left = kMostAtOnce; left != 0 && used < count && used < cut.length(); ++used) {
+    cut[used] = {pieces[used].iov_base, std::min(pieces[used].iov_len, left)};
+    left -= cut[used].iov_len;
+  }
+  return call(cut.get(), used);
+}
 
 ssize_t stream_send(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);
 ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset, std::size_t count);
