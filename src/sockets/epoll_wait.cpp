@@ -406,9 +406,13 @@ class Waiting : Listening {
       timeout = static_cast<int>(std::min<std::uint64_t>((left + 999'999) / 1'000'000, INT32_MAX));
       exact_ns_ = exactly_ ? left : 0;
     }
+    const auto at_most = [&](int ms) {
+      if (timeout < 0 || timeout > ms) timeout = ms, exact_ns_ = 0;
+    };
+    if (const int rest = sweep_before_sleep(); rest > 0) at_most(rest);
     if (const int nap = nap_for_room(set_); nap > 0) {
       asleep.only_naps();
-      if (timeout < 0 || timeout > nap) timeout = nap, exact_ns_ = 0;
+      at_most(nap);
     }
     return ask_kernel(0, timeout);
   }

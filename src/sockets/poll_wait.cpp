@@ -347,6 +347,7 @@ class Polling {
     int shortest = 0;
     const auto at_most = [&](int ms) { shortest = shortest == 0 ? ms : std::min(shortest, ms); };
     if (looks_) at_most(kSharedNapMs);
+    if (const int rest = sweep_before_sleep(); rest > 0) at_most(rest);
     for (nfds_t i = 0; i < count_; ++i) {
       Connection* const connection = accelerated(entries_[i].fd);
       if (EpollSet* const set = connection != nullptr || entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd))
@@ -383,6 +384,7 @@ class Polling {
 
 RawPolling::RawPolling(const pollfd* entries, nfds_t count)
     : entries_(entries), counted_(count), count_(std::min<nfds_t>(count, counted_.length())) {
+  sweep_retired();
   for (nfds_t i = 0; i < count_; ++i) {
     Connection* const connection =
         entries_[i].fd < 0 || (entries_[i].events & kIn) == 0 ? nullptr : find_connection(entries_[i].fd);

@@ -60,10 +60,18 @@ void retire_memory(void* base, std::size_t size) {
 }
 
 void sweep_retired() {
+  (void)sweep_before_sleep();
+}
+
+int sweep_before_sleep() {
   if (queue.count.load(std::memory_order_relaxed) == 0) [[likely]]
-    return;
+    return 0;
+  const std::uint64_t now = Clock::steady().now_ns();
   const BriefLock::Hold hold(queue.lock);
-  sweep(Clock::steady().now_ns());
+  sweep(now);
+  if (queue.count == 0) return 0;
+  const Piece& newest = queue.pieces[(queue.first + queue.count - 1) % kMost];
+  return static_cast<int>((newest.when + kGraceNs - now) / 1'000'000) + 1;
 }
 
 }  // namespace viaduct::sockets

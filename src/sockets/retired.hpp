@@ -22,6 +22,9 @@ class AtMemory {
 void retire_memory(void* base, std::size_t size);
 // Gives back what nobody can be in any more.
 void sweep_retired();
+// The same before a sleep: how long it may take until the rest can be given back too, in milliseconds; 0: there is
+// none.
+int sweep_before_sleep();
 void retired_after_fork_in_child();
 
 }  // namespace viaduct::sockets

@@ -14,6 +14,7 @@
 #include "sockets/cancellation.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
+#include "sockets/retired.hpp"
 #include "sockets/sleep_on_stack.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
@@ -209,6 +210,7 @@ bool ReceiveWait::for_data(bool has_some) {
     const Expecting expecting(connection_);
     const std::uint32_t generation = expecting.generation();
     const bool alone = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) == 1;
+    sweep_retired();
     if (!readable_after_all(connection_, fd_, false, 1)) {
       const bool doorbells_only = receives_on_ring(connection_);
       const bool restartable = limit_.is_never() && !has_some;
