@@ -73,7 +73,7 @@ bool time_to_look(Connection& connection) {
 // Nobody will read the ring any more: what is sent now is the kernel's to judge.
 bool peer_is_gone(Connection& connection, int fd, bool look) {
   if (connection.peer().closed.load(std::memory_order_relaxed) != 0) return true;
-  if (!time_to_look(connection) && !look) [[likely]]
+  if (!time_to_look(connection) && !look && !connection.end_seen.load(std::memory_order_relaxed)) [[likely]]
     return false;
   pollfd entry{fd, POLLRDHUP, 0};
   if (kernel::libc().poll(&entry, 1, 0) <= 0) return false;
@@ -178,7 +178,8 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
       return false;
     if ((own.request.load(std::memory_order_relaxed) | own.finished.load(std::memory_order_relaxed) |
          peer.request.load(std::memory_order_relaxed) | peer.closed.load(std::memory_order_relaxed) |
-         static_cast<std::uint32_t>(connection.pending_error.load(std::memory_order_relaxed))) != 0)
+         static_cast<std::uint32_t>(connection.pending_error.load(std::memory_order_relaxed)) |
+         static_cast<std::uint32_t>(connection.end_seen.load(std::memory_order_relaxed))) != 0)
       return false;
     if (out.path.mode.load(std::memory_order_relaxed) != kRing) return false;
     if (time_to_look(connection)) {
