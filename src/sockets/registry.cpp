@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "sockets/cancellation.hpp"
 #include "sockets/internal_fd.hpp"
+#include "sockets/retired.hpp"
 #include "sockets/table.hpp"
 
 namespace viaduct::sockets {
@@ -26,7 +28,7 @@ constexpr std::uint32_t kAttemptEvery = 256;  // sockets, where there was no mem
 
 struct Board {
   BriefLock lock;
-  int fd = -1;
+  std::atomic<int> fd{-1};
   std::uint32_t places = 1;     // given to connections so far, for good: 0 is the head
   std::uint32_t committed = 0;  // records that have memory
   std::uint32_t vain = 0;       // sockets since the last failure
@@ -39,8 +41,8 @@ bool commit(std::uint32_t records) {
   const auto offset = [](std::uint32_t at) {
     return static_cast<off_t>(kSegmentPayloadOffset + at * sizeof(RegistryRecord));
   };
-  if (records > want ||
-      ::syscall(SYS_fallocate, board.fd, 0, offset(board.committed), offset(want) - offset(board.committed)) != 0)
+  if (records > want || ::syscall(SYS_fallocate, board.fd.load(), 0, offset(board.committed),
+                                  offset(want) - offset(board.committed)) != 0)
     return false;
   board.committed = want;
   return true;
@@ -69,10 +71,11 @@ bool make_board() {
   Segment::Parts parts = std::move(*segment).release();
   std::byte* const memory = parts.payload.data();
   board.fd = make_internal(parts.fd.release());
-  board.committed = 0;
+  const std::uint32_t committed = std::exchange(board.committed, 0);
   if (board.fd < 0 || !commit(board.places)) {
     if (board.fd >= 0) close_internal(board.fd);
     board.fd = -1;
+    board.committed = committed;
     ::munmap(memory - kSegmentPayloadOffset, kSegmentPayloadOffset + kRegistryBytes);
     return false;
   }
@@ -86,7 +89,9 @@ bool make_board() {
       fill(record, *connection, fd);
   });
   head->pid.store(own_pid(), std::memory_order_release);
-  registry_records.store(records, std::memory_order_release);
+  RegistryRecord* const former = registry_records.exchange(records, std::memory_order_acq_rel);
+  if (former != nullptr)
+    retire_memory(reinterpret_cast<std::byte*>(former) - kSegmentPayloadOffset, kSegmentPayloadOffset + kRegistryBytes);
   board.vain = 0;
   return true;
 }
@@ -103,11 +108,11 @@ std::uint32_t next_place() {
 }  // namespace
 
 void registry_add(Connection& connection, int fd) {
-  if (connection.record == 0 || registry_records.load(std::memory_order_relaxed) == nullptr) [[unlikely]] {
+  if (connection.record == 0 || board.fd.load(std::memory_order_relaxed) < 0) [[unlikely]] {
     const int kept = errno;
     const Uncancelled here(Uncancelled::Sleeps::too);
     const BriefLock::Hold hold(board.lock);
-    const bool there = registry_records.load(std::memory_order_relaxed) != nullptr || make_board();
+    const bool there = board.fd >= 0 || make_board() || registry_records.load(std::memory_order_relaxed) != nullptr;
     if (there && connection.record == 0) connection.record = next_place();
     errno = kept;
   }
@@ -136,6 +141,15 @@ void registry_descriptor_closed(const Connection& connection, int fd) {
   });
 }
 
+bool registry_gives_descriptor() {
+  const BriefLock::Hold hold(board.lock);
+  const int fd = board.fd.exchange(-1);
+  if (fd < 0) return false;
+  board.vain = 1;
+  close_internal(fd);
+  return true;
+}
+
 void registry_moved(int from, int to) {
   const BriefLock::Hold hold(board.lock);
   if (board.fd == from) board.fd = to;
@@ -145,7 +159,7 @@ void registry_after_fork_in_child(bool now) {
   board.lock.reset();
   RegistryRecord* const parents = registry_records.exchange(nullptr);
   if (parents == nullptr) return;
-  close_internal(board.fd);
+  if (board.fd >= 0) close_internal(board.fd);
   ::munmap(reinterpret_cast<std::byte*>(parents) - kSegmentPayloadOffset, kSegmentPayloadOffset + kRegistryBytes);
   board.fd = -1;
   board.vain = 0;

@@ -28,6 +28,10 @@ void registry_attached(const Connection& connection);
 // One of several descriptors of the socket was closed.
 void registry_descriptor_closed(const Connection& connection, int fd);
 
+// The program needs the descriptor of the records: nobody can look on until one can be spared again. False: it has gone
+// already.
+bool registry_gives_descriptor();
+
 // The descriptor of the records has another number now.
 void registry_moved(int from, int to);
 

@@ -42,6 +42,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.reads_no_more.store(false);
   connection.sends_no_more.store(false);
   connection.reset_told.store(false);
+  connection.end_seen.store(false);
   connection.pending_error.store(0);
   connection.vain_asks.store(0);
   connection.seen.forget();
@@ -239,9 +240,8 @@ bool may_be_passed_on_unread(const Connection& connection) {
 }  // namespace
 
 bool give_descriptors_back(bool offers) {
-  constexpr int kNeeded = 1;  // the registry's
   constexpr int kAtOnce = 8;  // for a single call; without it programs that are started cannot go on with a connection
-  if (internal_count() <= kNeeded || in_borrowed_memory()) return false;
+  if (internal_count() == 0 || in_borrowed_memory()) return false;
   const int kept = errno;
   int given = 0;
   const auto give = [&](int, Connection* connection) {
@@ -255,6 +255,7 @@ bool give_descriptors_back(bool offers) {
     connection->upgrade_lock.release();
   };
   (void)while_no_program_starts([&] { connections.each(give); });
+  if (offers && given == 0 && registry_gives_descriptor()) ++given;
   errno = kept;
   return given != 0;
 }
