@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kLayout = layout_hash("bench sockets");
 constexpr std::size_t kSmallRing = std::size_t{512} << 10;
-constexpr std::size_t kLargeRing = std::size_t{2} << 20;  // what a stream has just written has left its core's cache
+constexpr std::size_t kLargeRing = std::size_t{4} << 20;  // what a stream has just written has left its core's cache
 
 // The floor: the byte ring by itself, in two processes of ours.
 class BareRing {

@@ -27,6 +27,7 @@ constexpr std::size_t kStartOverAfter = std::size_t{64}
                                         << 10;  // bytes used before an empty bulk area starts at 0 again
 constexpr std::uint64_t kFrontierStep = std::uint64_t{1} << 20;  // more than a slot can say
 constexpr std::size_t kCommitStep = std::size_t{64} << 10;
+constexpr std::size_t kTimesTheCache = 4;
 
 constexpr std::size_t whole_lines(std::size_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
@@ -42,7 +43,8 @@ std::size_t bulk_size_for(std::size_t buffers) {
     cache = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
     second_level.store(cache = cache > 0 ? cache : kUnknown, std::memory_order_relaxed);
   }
-  return std::clamp(std::min(buffers, 2 * static_cast<std::size_t>(cache)), kLeastBulkBytes, kMostBulkBytes);
+  return std::clamp(std::min(buffers, kTimesTheCache * static_cast<std::size_t>(cache)), kLeastBulkBytes,
+                    kMostBulkBytes);
 }
 
 // ---- sending
