@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cli/command.hpp"
+#include "cli/process_fault.hpp"
 #include "sockets_view/view.hpp"
 
 namespace viaduct::cli {
@@ -47,9 +48,7 @@ struct Asked {
 // The connections meant that are on a ring, asked to leave it.
 Result<std::vector<Asked>> ask(const Target& target) {
   auto sockets = sockets_view::read_sockets(target.pid);
-  if (!sockets && sockets.error().code() == ESRCH)
-    return Error(ESRCH, fmt::format("there is no process {}", target.pid));
-  if (!sockets) return sockets.error();
+  if (!sockets) return explain_unread_sockets(target.pid, sockets.error(), "handback");
   std::vector<Asked> asked;
   for (Socket& socket : *sockets) {
     if (target.fd && socket.fd != *target.fd) continue;

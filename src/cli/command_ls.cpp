@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/process_fault.hpp"
 #include "cli/table.hpp"
 #include "sockets_view/view.hpp"
 
@@ -18,23 +19,18 @@ using Json = nlohmann::ordered_json;
 using sockets_view::Flow;
 using sockets_view::Socket;
 
-constexpr std::string_view kNobody =
-    "no program under `viaduct run` has a TCP connection (--all shows sockets that listen or are not connected too)";
-
 struct Options {
   bool json = false;
   bool all = false;
   std::vector<int> pids;
 };
 
-Error explain(int pid, const Error& fault) {
-  if (fault.code() == ESRCH) return {ESRCH, fmt::format("there is no process {}", pid)};
-  if (fault.code() == EACCES || fault.code() == EPERM)
-    return {EACCES, fmt::format("process {} belongs to somebody else: run viaduct ls as its user or as root", pid)};
-  if (fault.code() == ENOENT)
-    return {ENOENT,
-            fmt::format("process {} shows no TCP socket: it does not run under `viaduct run`, or has none", pid)};
-  return fault;
+std::string nobody(const std::vector<int>& pids) {
+  const std::string who = pids.empty()       ? "no program under `viaduct run` has"
+                          : pids.size() == 1 ? fmt::format("process {} has no", pids[0])
+                                             : "none of these processes has";
+  return fmt::format("{}{} TCP connection (--all shows sockets that listen or are not connected too)\n", who,
+                     pids.size() == 1 ? "" : " a");
 }
 
 Result<std::vector<Socket>> read(const std::vector<int>& pids) {
@@ -42,7 +38,7 @@ Result<std::vector<Socket>> read(const std::vector<int>& pids) {
   std::vector<Socket> sockets;
   for (const int pid : pids) {
     auto some = sockets_view::read_sockets(pid);
-    if (!some) return explain(pid, some.error());
+    if (!some) return explain_unread_sockets(pid, some.error(), "ls");
     sockets.insert(sockets.end(), some->begin(), some->end());
   }
   return sockets;
@@ -90,7 +86,6 @@ std::string both(const Socket& socket, std::uint64_t Flow::*what) {
 }
 
 std::string in_table(const std::vector<Socket>& sockets, const Screen& screen) {
-  if (sockets.empty()) return fmt::format("{}\n", kNobody);
   constexpr auto kRight = Column::Align::right;
   Table table({{"PROCESS"},
                {"PID", kRight},
@@ -124,7 +119,9 @@ ExitCode list(const Options& options) {
   auto sockets = read(options.pids);
   if (!sockets) return failure(sockets.error().message());
   if (!options.all) std::erase_if(*sockets, [](const Socket& socket) { return !socket.connected(); });
-  fmt::print("{}", options.json ? in_json(*sockets) : in_table(*sockets, Screen::standard_output()));
+  fmt::print("{}", options.json       ? in_json(*sockets)
+                   : sockets->empty() ? nobody(options.pids)
+                                      : in_table(*sockets, Screen::standard_output()));
   return ExitCode::ok;
 }
 

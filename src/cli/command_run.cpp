@@ -94,6 +94,12 @@ ExitCode run_program(const Options& options) {
   return become(words);
 }
 
+class RunHelp : public CLI::Formatter {
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: viaduct run [OPTIONS] -- PROGRAM [ARGUMENT...]\n";
+  }
+};
+
 // Whether the word after this one is its value.
 bool takes_value(const CLI::App& command, const std::string& word) {
   const CLI::Option* const option = command.get_option_no_throw(word);
@@ -117,7 +123,7 @@ int cut_off_program(const CLI::App& app, int argc, char** argv) {
 void add_run(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* const command =
-      app.add_subcommand("run", "Run a program with its local TCP connections over shared memory: run -- PROGRAM ARGS");
+      app.add_subcommand("run", "Run a program with its local TCP connections over shared memory");
   command->add_option("--spin", options->spin_us, "Longest spin before sleeping (VIADUCT_SPIN_US)")
       ->type_name("US")
       ->check(number_between(0, 10000));
@@ -127,6 +133,10 @@ void add_run(CLI::App& app) {
   command->add_option("--library", options->library, "Preload this instead of the command's own library")
       ->type_name("FILE");
   command->add_flag("--verbose", options->verbose, "Say what is preloaded and what is known about the program");
+  command->formatter(std::make_shared<RunHelp>());
+  command->footer(
+      "Exit codes: those of the program; 126 it cannot be run, 127 there is none, 2 the command line or a "
+      "setting cannot be used.");
   on_run(*command, [options] { return run_program(*options); });
 }
 

@@ -85,8 +85,11 @@ struct Judge {
     say("linking", Effect::none, fmt::format("is dynamically linked ({})", *elf.interpreter()));
   }
 
+  static bool is_in_go(const ElfFile& elf) {
+    return elf.has_section(".go.buildinfo") || elf.has_section(".note.go.buildid");
+  }
   void language(const ElfFile& elf) {
-    if (elf.has_section(".go.buildinfo") || elf.has_section(".note.go.buildid"))
+    if (is_in_go(elf))
       say("language", Effect::total, "is written in Go: it makes its system calls itself, past every library");
   }
 
@@ -97,7 +100,7 @@ struct Judge {
       say("sandbox", Effect::partial,
           "can shut itself into a seccomp sandbox: connections that turn busy in there may stay on kernel TCP");
     const bool sockets = elf.imports("socket") || elf.imports("accept") || elf.imports("accept4");
-    if (elf.interpreter() && !sockets)
+    if (elf.interpreter() && !sockets && !is_in_go(elf))
       say("sockets", Effect::none, "makes no socket itself; its libraries and children may, and are covered");
   }
 };

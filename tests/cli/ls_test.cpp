@@ -16,6 +16,7 @@ using nlohmann::json;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 class Ls : public testing::Test {
  protected:
@@ -236,6 +237,15 @@ TEST_F(Ls, AChildShowsTheConnectionsThatItInherits) {
   EXPECT_EQ(pair.client.end(), 0);
 }
 
+TEST_F(Ls, AProcessThatOnlyListensIsNamed) {
+  Talker server(Under::run, {"serve"});
+  const Outcome outcome = run_command({"ls", server.number()});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.out, StartsWith("process " + server.number() + " has no TCP connection"));
+  EXPECT_THAT(run_command({"ls", server.number(), server.number()}).out,
+              StartsWith("none of these processes has a TCP"));
+}
+
 TEST_F(Ls, AProcessWithoutSocketsPublishesNothing) {
   Talker idle(Under::run, {"idle"});
   const Outcome outcome = run_command({"ls", idle.number()});
@@ -255,15 +265,17 @@ TEST(LsErrors, AProcessThatIsNotThereIsAFailure) {
   EXPECT_THAT(outcome.err, HasSubstr("there is no process " + std::to_string(child)));
 }
 
-TEST(LsErrors, SomebodyElsesProcessIsAFailure) {
+class SomebodyElsesProcess : public testing::TestWithParam<const char*> {};
+
+TEST_P(SomebodyElsesProcess, IsAFailureThatSaysWhatToDo) {
   if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
-  const std::string own = std::to_string(::getpid());
+  const std::string own = std::to_string(::getpid()), asked = GetParam();
   auto said = make_pipe();
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(said->second.get(), STDERR_FILENO);
     if (!become_nobody()) ::_exit(126);
-    become_command({"ls", own});
+    become_command({asked, own});
   }
   said->second.reset();
   const int code = wait_for_exit(child);
@@ -271,8 +283,10 @@ TEST(LsErrors, SomebodyElsesProcessIsAFailure) {
   EXPECT_EQ(code, 1);
   char text[512] = "";
   EXPECT_GT(::read(said->first.get(), text, sizeof text - 1), 0);
-  EXPECT_THAT(std::string(text), HasSubstr("process " + own + " belongs to somebody else"));
+  EXPECT_THAT(std::string(text), HasSubstr("process " + own + " belongs to somebody else: run viaduct " + asked));
 }
+
+INSTANTIATE_TEST_SUITE_P(LsErrors, SomebodyElsesProcess, testing::Values("ls", "handback"));
 
 TEST(LsErrors, AProcessNumberIsANumber) {
   const Outcome outcome = run_command({"ls", "redis"});

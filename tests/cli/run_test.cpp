@@ -27,6 +27,13 @@ TEST_F(Run, TheExitCodeIsTheProgramsAndNothingIsSaid) {
   EXPECT_EQ(outcome.err, "err\n");
 }
 
+TEST_F(Run, HelpNamesTheProgramAndItsExitCodes) {
+  const Outcome outcome = run_command({"run", "--help"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("Usage: viaduct run [OPTIONS] -- PROGRAM [ARGUMENT...]"));
+  EXPECT_THAT(outcome.out, HasSubstr("127 there is none"));
+}
+
 TEST_F(Run, PutsTheLibraryInFrontOfWhatIsThere) {
   const Outcome outcome =
       run_command({"run", "--", "sh", "-c", "echo $LD_PRELOAD"}, {{"LD_PRELOAD", "libm.so.6 libdl.so.2"}});
