@@ -321,14 +321,14 @@ void change(EpollItem& item, const epoll_event& event) {
     item.kernel_events = 0;  // the same again means: tell me once more
 }
 
-int add_member(EpollSet& set, int epoll, int fd, Connection& connection, epoll_event* event) {
+// `unfit`: why it cannot be one, but has to be plain, for the kernel alone to tell of it.
+int add_member(EpollSet& set, int epoll, int fd, Connection& connection, epoll_event* event, Why& unfit) {
   const auto& libc = kernel::libc();
-  EpollItem* item = nullptr;
-  if (set.held_by_others())
-    make_plain(connection, fd, Why::shared_epoll);
-  else if ((item = make_item(set, epoll, fd, connection)) == nullptr)
-    make_plain(connection, fd, Why::no_memory);
-  if (item == nullptr) return libc.epoll_ctl(epoll, EPOLL_CTL_ADD, fd, event);
+  EpollItem* const item = set.held_by_others() ? nullptr : make_item(set, epoll, fd, connection);
+  if (item == nullptr) {
+    unfit = set.held_by_others() ? Why::shared_epoll : Why::no_memory;
+    return 0;
+  }
   change(*item, *event);
   epoll_event ours{};
   ours.events = item->kernel_events = events_for_kernel(*item);
@@ -377,10 +377,7 @@ int control_active(EpollSet& set, EpollItem& item, int operation, const epoll_ev
   return 0;
 }
 
-}  // namespace
-
-int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* event) {
-  const Uncancelled here;
+int control(EpollSet& set, int epoll, int operation, int fd, epoll_event* event, Why& unfit) {
   const auto& libc = kernel::libc();
   const BriefLock::Hold hold(set.lock);
   if (event != nullptr && (event->events & EPOLLET) != 0) edges_in_use.store(true, std::memory_order_relaxed);
@@ -392,7 +389,7 @@ int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* ev
   if (item == nullptr) {
     Connection* const connection = find_connection(fd);
     if (operation == EPOLL_CTL_ADD && connection != nullptr && connection->life.load() != Life::plain)
-      return add_member(set, epoll, fd, *connection, event);
+      return add_member(set, epoll, fd, *connection, event, unfit);
     const int result = libc.epoll_ctl(epoll, operation, fd, event);
     if (result != 0) return result;
     EpollSet* const inner = find_set(fd);
@@ -419,6 +416,19 @@ int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* ev
   change(*item, *event);
   item->kernel_events = event->events;
   return 0;
+}
+
+}  // namespace
+
+int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* event) {
+  const Uncancelled here;
+  Why unfit = Why::accelerated;
+  const int result = control(set, epoll, operation, fd, event, unfit);
+  if (unfit == Why::accelerated) [[likely]]
+    return result;
+  // Without the set's lock, which comes after that of a connection which is being upgraded.
+  if (Connection* const connection = find_connection(fd)) make_plain(*connection, fd, unfit);
+  return kernel::libc().epoll_ctl(epoll, operation, fd, event);
 }
 
 // ---- fork: the kernel's set is shared from now on, the table of members is not
