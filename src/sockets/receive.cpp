@@ -112,11 +112,9 @@ class Reading {
       most -= part;
     }
     const ssize_t got = kernel::libc().recvmsg(fd_, &message, flags_ | MSG_DONTWAIT);
-    for (std::size_t left = got > 0 ? static_cast<std::size_t>(got) : 0; left != 0;) {
-      const std::size_t part = std::min(left, pieces_.size());
-      pieces_.advance(part);
-      bytes_ += part;
-      left -= part;
+    if (got > 0) {
+      pieces_.skip(static_cast<std::size_t>(got));
+      bytes_ += static_cast<std::size_t>(got);
     }
     return got;
   }

@@ -23,28 +23,33 @@ constexpr std::uint32_t kSendsPerClock = 8;
 constexpr std::uint32_t kStream = 4;
 constexpr std::size_t kMostPieces = 64;
 
-// The rest of the pieces over TCP, as the kernel does it.
-ssize_t send_over_tcp(int fd, Pieces pieces, int flags) {
+// The rest of the pieces over TCP, as the kernel does it. `limit`: some of the program's time limit is over already,
+// and the kernel would begin anew.
+ssize_t send_over_tcp(int fd, Pieces pieces, int flags, Deadline limit = Deadline::never()) {
   note_tcp_use();
+  const bool limited = !limit.is_never();
   ssize_t total = 0;
   do {
-    iovec rest[kMostPieces];
+    iovec some[kMostPieces];
     std::size_t count = 0, size = 0;
-    while (!pieces.done() && count < kMostPieces) {
-      rest[count++] = {pieces.data(), pieces.size()};
-      size += pieces.size();
-      pieces.advance(pieces.size());
+    Pieces rest = pieces;
+    for (; !rest.done() && count < kMostPieces; rest.advance(rest.size())) {
+      some[count++] = {rest.data(), rest.size()};
+      size += rest.size();
     }
     msghdr message{};
-    message.msg_iov = rest;
+    message.msg_iov = some;
     message.msg_iovlen = count;
     const ssize_t sent = [&] {
       const Cancellable sleep;
-      return kernel::libc().sendmsg(fd, &message, pieces.done() ? flags : (flags & ~MSG_OOB) | MSG_MORE);
+      const int now = limited ? flags | MSG_DONTWAIT : flags;
+      return kernel::libc().sendmsg(fd, &message, rest.done() ? now : (now & ~MSG_OOB) | MSG_MORE);
     }();
+    if (sent < 0 && errno == EAGAIN && limited && poll_until(fd, POLLOUT, limit) > 0) continue;
     if (sent < 0) return total != 0 ? total : -1;
     total += sent;
-    if (static_cast<std::size_t>(sent) < size) break;
+    pieces.skip(static_cast<std::size_t>(sent));
+    if (static_cast<std::size_t>(sent) < size && !limited) break;
   } while (!pieces.done());
   return total;
 }
@@ -250,7 +255,7 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
       const int quietly = total != 0 ? flags | MSG_NOSIGNAL : flags;
       const ssize_t sent = reset                         ? (errno = ECONNRESET, -1)
                            : route == Route::tcp_counted ? counted_over_tcp(connection, fd, pieces, quietly)
-                                                         : send_over_tcp(fd, pieces, quietly);
+                                                         : send_over_tcp(fd, pieces, quietly, wait.limit());
       if (sent > 0) total += static_cast<std::size_t>(sent);
       // What went wrong behind bytes that were sent is told the next time.
       if (sent < 0 && total != 0 && errno == ECONNRESET) connection.pending_error.store(errno);

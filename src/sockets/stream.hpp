@@ -46,6 +46,13 @@ class Pieces {
     offset_ += bytes;
     skip_empty();
   }
+  void skip(std::size_t bytes) {  // of as many as it takes
+    while (bytes != 0) {
+      const std::size_t part = std::min(bytes, size());
+      advance(part);
+      bytes -= part;
+    }
+  }
   std::size_t count() const { return left_; }
   std::size_t bytes_left() const {
     std::size_t sum = 0;

@@ -27,6 +27,8 @@ constexpr std::uint64_t kShortestNapNs = 5'000'000;  // for room: a peer that di
 constexpr std::uint64_t kLongestNapNs = 100'000'000;
 constexpr std::uint64_t kStalledNs = 300'000'000;  // nobody reads at all: perhaps not before we have sent everything
 
+}  // namespace
+
 int poll_until(int fd, short events, Deadline deadline) {
   pollfd entry{fd, events, 0};
   const Cancellable sleep;
@@ -34,8 +36,6 @@ int poll_until(int fd, short events, Deadline deadline) {
   const timespec left = to_timespec(deadline.left_ns(Clock::steady().now_ns()));
   return kernel::libc().ppoll(&entry, 1, &left, nullptr);
 }
-
-}  // namespace
 
 Deadline time_limit(int fd, int option) {
   timeval limit{};

@@ -29,6 +29,9 @@ void finish_waking(const void* target);
 // ever.
 std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start, std::uint64_t now);
 
+// The kernel's answer, waited for until then.
+int poll_until(int fd, short events, Deadline deadline);
+
 // SO_RCVTIMEO, SO_SNDTIMEO: from now on.
 Deadline time_limit(int fd, int option);
 
@@ -62,6 +65,7 @@ class SendWait {
   SendWait(Connection& connection, int fd) : connection_(connection), fd_(fd) {}
   // The same, of room.
   bool for_room(bool has_some);
+  Deadline limit() const { return limit_; }  // of the call, once it has waited
 
  private:
   Connection& connection_;
