@@ -12,6 +12,7 @@
 #include "sockets/rendezvous.hpp"
 #include "sockets/retired.hpp"
 #include "sockets/table.hpp"
+#include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
 
@@ -82,7 +83,9 @@ bool peer_is_gone(Connection& connection, int fd, bool look) {
     return false;
   pollfd entry{fd, POLLRDHUP, 0};
   if (kernel::libc().poll(&entry, 1, 0) <= 0) return false;
-  return (entry.revents & (POLLHUP | POLLERR)) != 0 || connection.peer().finished.load() == 0;
+  if ((entry.revents & (POLLHUP | POLLERR)) != 0) return true;
+  // Where the end is our own doing, there may be another behind it.
+  return connection.peer().finished.load() == 0 && (!connection.reads_no_more.load() || tcp_peer_ended(fd));
 }
 
 // Under the sending lock.
