@@ -333,8 +333,7 @@ bool ring_readable(Connection& connection, int fd) {
 bool ring_writable(Connection& connection) {
   if (!sends_on_ring(connection)) return true;
   if (connection.peer().closed.load(std::memory_order_relaxed) != 0 || peer_cannot_ring(connection)) return true;
-  Sender ring(connection.memory, connection.out());
-  return ring.has_room_now();
+  return Sender(connection.memory, connection.out()).has_room_now(Sender::Room::a_third);
 }
 
 bool readable_after_all(Connection& connection, int fd, bool kernel_readable, std::uint32_t own_sleeps) {

@@ -174,8 +174,12 @@ std::size_t Sender::write(Pieces& pieces) {
 
 namespace {
 
-bool enough_room(std::uint64_t slots_used, std::size_t bulk_size, std::size_t bulk_used, std::uint64_t slots = 2) {
-  return slots_used <= kSlots - slots && bulk_size - bulk_used >= std::min(3 * kLargestChunk, bulk_size / 4);
+bool enough_room(std::uint64_t slots_used, std::size_t bulk_size, std::size_t bulk_used,
+                 Sender::Room wanted = Sender::Room::some) {
+  const bool third = wanted == Sender::Room::a_third;
+  const std::uint64_t slots = third ? kSlots / 3 : wanted == Sender::Room::a_quarter_of_slots ? kSlots / 4 : 2;
+  const std::size_t bulk = third ? bulk_size / 3 : std::min(3 * kLargestChunk, bulk_size / 4);
+  return slots_used <= kSlots - slots && bulk_size - bulk_used >= bulk;
 }
 
 }  // namespace
@@ -191,18 +195,18 @@ bool Sender::has_room() {
   return enough();
 }
 
-bool Sender::has_room_now(std::uint64_t slots) const {
+bool Sender::has_room_now(Room wanted) const {
   const SendState& state = direction_.sending;
   const ReceiveState& theirs = direction_.receiving;
   // As much as the sender knows already is enough, most of the time: no look at the receiver's line.
   const std::uint64_t used =
       state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed);
   const std::size_t size = bulk_size();
-  if (enough_room(used, size, bulk_used(state.bulk_tail.load(std::memory_order_relaxed)), slots)) return true;
+  if (enough_room(used, size, bulk_used(state.bulk_tail.load(std::memory_order_relaxed)), wanted)) return true;
   const std::uint64_t head =
       std::max(theirs.bulk_head.load(std::memory_order_acquire), state.bulk_floor.load(std::memory_order_relaxed));
   return enough_room(state.tail.load(std::memory_order_relaxed) - theirs.head.load(std::memory_order_acquire), size,
-                     std::min<std::uint64_t>(state.bulk_tail.load(std::memory_order_relaxed) - head, size), slots);
+                     std::min<std::uint64_t>(state.bulk_tail.load(std::memory_order_relaxed) - head, size), wanted);
 }
 
 void Sender::want_room() {

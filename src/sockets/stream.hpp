@@ -120,8 +120,11 @@ class Sender {
   }
   // Where the next slot is.
   const std::byte* next_line() const { return slot(direction_.sending.tail.load(std::memory_order_relaxed)); }
-  bool has_room();                                   // under the lock
-  bool has_room_now(std::uint64_t slots = 2) const;  // a look without the lock
+  bool has_room();  // under the lock
+  // A look without the lock. A third of it all: what TCP calls room when asked for it, so that what a program sends
+  // then usually goes in one piece.
+  enum class Room { some, a_quarter_of_slots, a_third };
+  bool has_room_now(Room wanted = Room::some) const;
 
   // What room the sender waits for: half of everything.
   void want_room();

@@ -294,7 +294,7 @@ bool expect_room(Connection& connection) {
   }
   connection.outgoing().room.armed.fetch_or(kInPoll);
   fence::full();  // F2
-  return !ring.has_room_now();
+  return !ring.has_room_now(Sender::Room::a_third);
 }
 
 int nap_for_room(const Connection& connection) {
@@ -344,7 +344,7 @@ bool SendWait::for_room(bool has_some) {
   };
   const auto ready = [&] { return ring.has_room_now() || closed(); };
   // Not for the first slot that comes free: both sides would work on one line from then on.
-  const auto worth_it = [&] { return ring.has_room_now(kSlots / 4) || closed(); };
+  const auto worth_it = [&] { return ring.has_room_now(Sender::Room::a_quarter_of_slots) || closed(); };
   if (spinning_makes_sense(connection_) &&
       connection_.send_spinner.spin(Clock::steady().now_ns(), Deadline::never(), worth_it))
     return true;
