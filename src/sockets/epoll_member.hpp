@@ -55,7 +55,7 @@ inline std::uint32_t ring_says(EpollItem& item, Stillness::FirstUnread* unread =
 
 // What it has to add: how the stream ended, and of a half that is on TCP.
 inline std::uint32_t kernel_adds(const EpollItem& item) {
-  const bool known = item.kernel_events != 0 && (item.events & EPOLLONESHOT) == 0;  // else nobody will be told of it
+  const bool known = !item.fresh && (item.events & EPOLLONESHOT) == 0;  // else it is to be told all at once
   const std::uint32_t events = on_edge(item) && known ? 0 : item.events;
   const bool in_on_tcp = (events & kEpollData) != 0 && receives_over_tcp(*item.connection);
   const bool out_on_tcp = (events & kEpollRoom) != 0 && !sends_on_ring(*item.connection);

@@ -314,6 +314,7 @@ void change(EpollItem& item, const epoll_event& event) {
   item.fired = false;
   item.deleted = false;
   item.room_told = false;
+  item.fresh = true;
   item.ended = false;
   item.reported = 0;
   item.still = {};

@@ -69,6 +69,7 @@ struct alignas(kLine) EpollItem {
   std::uint32_t uses = 0;           // of this object so far, as many as an event's data can tell
   std::uint32_t kernel_events = 0;  // what the kernel was told last
   bool ended = false;               // that the peer sends no more was told
+  bool fresh = true;                // nothing was told since the program last said what it wants
   EpollItem* next_free = nullptr;
 };
 static_assert(offsetof(EpollItem, heard_in) == kLine);

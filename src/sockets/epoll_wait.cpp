@@ -196,6 +196,7 @@ class Waiting : Listening {
     event.events = bits;
     event.data.u64 = item.data;
     item.idle_sleeps = 0;
+    item.fresh = false;
     if ((bits & kEpollRoom) != 0) item.room_told = true;
     if ((item.events & EPOLLONESHOT) != 0) item.fired = true;
     if (set_.sleeping.load(std::memory_order_relaxed) != 0) item.connection->incoming().data.armed.store(1);
@@ -331,6 +332,7 @@ class Waiting : Listening {
       return false;
     }
     event.events = bits;
+    item.fresh = false;
     if ((item.events & EPOLLONESHOT) != 0) {
       item.fired = true;
       if (shot) item.kernel_events = kEpollSpent;
