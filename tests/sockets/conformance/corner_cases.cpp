@@ -5,8 +5,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -135,6 +137,43 @@ CASE(life, addresses_given_up,
   for (const int fd : {client, server_elsewhere, other, server_of_other, first.listener, second.listener}) ::close(fd);
 }
 
+CASE(life, connect_on_accepted,
+     "connect() on an accepted connection whose first bytes are unread: EISCONN, and the stream goes on") {
+  const OwnPair pair;
+  Link client{.fd = pair.client}, server{.fd = pair.server};
+  note("sent %d", server.send(1000));
+  for (int i = 0; i < 40; ++i)
+    if (!client.send(1) || !server.receive(1)) note("warming up failed");
+  sockaddr_in name{};
+  socklen_t size = sizeof name;
+  ::getpeername(server.fd, reinterpret_cast<sockaddr*>(&name), &size);
+  call("connect", ::connect(server.fd, reinterpret_cast<sockaddr*>(&name), size));
+  note("sent %d", server.send(1000));
+  const timeval limit{1, 0};
+  ::setsockopt(client.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  note("received %d", client.receive(2000));
+  note("sent %d", server.send(3));
+  note("received %d", client.receive(3));
+}
+
+CASE(life, sigpipe_not_at_first, "SIGPIPE at a second send to a peer that has closed, and not at one large first") {
+  static volatile sig_atomic_t signals;
+  ::signal(SIGPIPE, [](int) { signals = signals + 1; });
+  const std::vector<char> much(std::size_t{1} << 20);
+  for (int i = 0; i < 3; ++i) {
+    signals = 0;
+    OwnPair pair;
+    ::close(pair.server);
+    pair.server = -1;
+    ::usleep(10'000);
+    note("sent some %d", ::send(pair.client, much.data(), much.size(), 0) > 0);
+    note("signals %d", static_cast<int>(signals));
+    ::usleep(10'000);
+    call("again", ::send(pair.client, much.data(), 1, 0));
+    note("signals %d", static_cast<int>(signals));
+  }
+}
+
 CASE(process, accepted_as_0, "accept returns the number 0: stdio reads what comes") {
   if (!run.agent.is_process()) return skip();  // the agent would take the number
   // Not Run::warm: standard numbers stay with TCP.
@@ -150,6 +189,28 @@ CASE(process, accepted_as_0, "accept returns the number 0: stdio reads what come
   const std::size_t got = std::fread(bytes.data(), 1, bytes.size(), stdin);
   note("read %zu, right %d", got, matches(bytes.data(), bytes.size(), link.received));
   ::alarm(0);
+}
+
+CASE(data, sendfile_out_of_a_socket, "sendfile from a connection into a pipe, after the bytes were waited for or not") {
+  for (const bool waits : {false, true}) {
+    Link link = run.warm();
+    int pipe[2];
+    if (::pipe2(pipe, O_NONBLOCK) != 0) return;
+    std::thread waiter([&] {
+      pollfd entry{link.fd, POLLIN, 0};
+      if (waits) call("poll", ::poll(&entry, 1, 1000));
+    });
+    ::usleep(50'000);  // asleep by now
+    run.peer_sends(link, 11);
+    waiter.join();
+    ::usleep(20'000);
+    ::fcntl(link.fd, F_SETFL, O_NONBLOCK);
+    call("sendfile", ::sendfile(pipe[1], link.fd, nullptr, 11));
+    std::array<char, 64> bytes;
+    call("in the pipe", ::read(pipe[0], bytes.data(), bytes.size()), bytes.data());
+    call("in the socket", ::recv(link.fd, bytes.data(), bytes.size(), MSG_DONTWAIT));
+    for (const int fd : {pipe[0], pipe[1], link.fd}) ::close(fd);
+  }
 }
 
 CASE(wait, poll_of_very_many, "poll of 1100 entries; a connection behind the 1024th becomes fast meanwhile") {

@@ -5,12 +5,14 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <climits>
+#include <cstdlib>
 #include <ctime>
 #include <string>
 #include <thread>
@@ -208,6 +210,31 @@ CASE(process, exec_closes_unread, "the same with a byte unread: the peer is told
   call("recv", ::recv(fd, &byte, 1, 0));
   note("%s", bits_after_poll(fd, POLLIN | POLLOUT | POLLRDHUP).c_str());
   note_end(fd);
+}
+
+CASE(process, exit_without_handlers, "quick_exit and the exit_group of syscall() end a connection as exit does") {
+  const auto quick_exit = [](int, int) { std::quick_exit(0); };
+  note_end(end_after(quick_exit, [](int) {}));
+  const auto exit_group = [](int, int) { ::syscall(SYS_exit_group, 0); };
+  note_end(end_after(exit_group, [](int) {}));
+}
+
+CASE(process, many_holders, "ten children have a connection and exit; the parent closes it and stays") {
+  const auto share = [](int fd, int done) {
+    int all_there[2];
+    if (::pipe(all_there) != 0) return;
+    std::array<int, 10> children;
+    for (int& child : children)
+      child = start_child([&] {
+        char byte;
+        ::close(all_there[1]);
+        if (::read(all_there[0], &byte, 1) != 0) ::_exit(9);
+      });
+    ::close(all_there[1]);
+    for (const int child : children) note_exit("a child", child);
+    close_and_stay(fd, done);
+  };
+  note_end(end_after(share, [](int) {}));
 }
 
 namespace {

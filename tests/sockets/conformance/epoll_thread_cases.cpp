@@ -187,6 +187,25 @@ CASE(epoll, nested_number_again,
   for (const int fd : {another, second, outer, link.fd}) ::close(fd);
 }
 
+CASE(epoll, nested_while_waiting,
+     "a set is put into one that a thread sleeps on, its member ready before or afterwards") {
+  for (const bool before : {true, false}) {
+    Link link = run.warm();
+    const int outer = ::epoll_create1(0), inner = ::epoll_create1(0);
+    put(inner, EPOLL_CTL_ADD, link, EPOLLIN);
+    note_told("nothing", inner, 0);
+    while_another_waits("told", outer, [&] {
+      if (before) run.peer_sends(link, 1);
+      ::usleep(50'000);
+      call("the set", put_set(outer, inner, 1));
+      ::usleep(50'000);
+      if (!before) run.peer_sends(link, 1);
+    });
+    note("read %d", link.receive(1));
+    for (const int fd : {inner, outer, link.fd}) ::close(fd);
+  }
+}
+
 CASE(epoll, nested_many, "300 sets in a set, and one at the end of a long poll: data in the last is told at once") {
   constexpr std::size_t kSets = 300;
   Link link = run.warm();

@@ -120,11 +120,16 @@ class Running {
 
   Trace finish() {
     Trace trace;
-    const time_t end = ::time(nullptr) + kLimitSeconds;
+    const auto seconds = [] {
+      timespec now{};
+      ::clock_gettime(CLOCK_MONOTONIC, &now);
+      return now.tv_sec;
+    };
+    const time_t end = seconds() + kLimitSeconds;
     bool late = false;
     for (char buffer[4096];;) {
       pollfd entry{output_, POLLIN, 0};
-      const int left = static_cast<int>(end - ::time(nullptr));
+      const int left = static_cast<int>(end - seconds());
       if (left <= 0 || ::poll(&entry, 1, left * 1000) <= 0) {
         late = true;
         break;
