@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
@@ -19,7 +20,9 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -327,4 +330,63 @@ CASE(options, zero_copy_receive, "TCP_ZEROCOPY_RECEIVE of a few bytes, which are
   call("getsockopt", ::getsockopt(link.fd, IPPROTO_TCP, kZeroCopyReceive, &order, &size));
   note("copied %d, right %d", order.copy_length, matches(bytes.data(), 5, link.received));
   ::close(link.fd);
+}
+
+namespace {
+
+// How many there are in the end, connections that are used and others.
+[[noreturn]] void fill_all_numbers(void*) {
+  int port = 0, made = 0;
+  const int listener = listening(AF_INET, port);
+  for (bool ok = true; ok;) {
+    const int client = connect_to(AF_INET, port, ok);
+    const int server = ok ? ::accept(listener, nullptr, nullptr) : -1;
+    ok = ok && server >= 0;
+    made += ok ? 2 : 0;
+    for (int i = 0; ok && i < 10; ++i) {
+      char byte = 'x';
+      ok = ::send(client, &byte, 1, 0) == 1 && ::recv(server, &byte, 1, 0) == 1 && ::send(server, &byte, 1, 0) == 1 &&
+           ::recv(client, &byte, 1, 0) == 1;
+    }
+  }
+  while (::dup(0) >= 0) ++made;
+  ::_exit(made);
+}
+
+}  // namespace
+
+CASE(life, last_descriptor, "as many connections as the limit of descriptors allows, all in use, and nothing is left") {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const int free = ::dup(0);
+  ::close(free);
+  const rlimit few{static_cast<rlim_t>(free) + 40, limit.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  note_exit("made", spawn_child(fill_all_numbers, nullptr));
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+CASE(life, memory_of_closed, "a process with threads has closed all its connections and sleeps: their memory is gone") {
+  std::atomic<bool> over = false;
+  std::thread other([&] {
+    while (!over) ::usleep(10'000);
+  });
+  std::vector<char> much(std::size_t{1} << 20);
+  for (int i = 0; i < 4; ++i) {
+    const OwnPair pair;
+    pair.warm();
+    if (::send(pair.client, much.data(), much.size(), 0) < 1 || ::recv(pair.server, much.data(), much.size(), 0) < 1)
+      note("not sent");
+  }
+  const int set = ::epoll_create1(0);
+  epoll_event event{};
+  call("epoll_wait", ::epoll_wait(set, &event, 1, 300));
+  std::ifstream status("/proc/self/status");
+  long kilobytes = -1;
+  for (std::string word; status >> word;)
+    if (word == "RssShmem:") status >> kilobytes;
+  note("little is shared: %d", kilobytes >= 0 && kilobytes < 1024);
+  over = true;
+  other.join();
+  ::close(set);
 }
