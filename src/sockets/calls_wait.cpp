@@ -93,23 +93,31 @@ int select_by_poll(int count, fd_set* read, fd_set* write, fd_set* except, Deadl
                                             (in_set(except, fd) ? POLLPRI : 0));
     if (used < members) entries[used++] = {fd, events, 0};
   });
-  int result = poll_any(entries, used, deadline, mask);
-  const int kept = errno;
-  if (std::any_of(entries, entries + used, [](const pollfd& entry) { return (entry.revents & POLLNVAL) != 0; }))
-    return errno = EBADF, -1;
-  if (result >= 0) {
-    fd_set* const sets[3] = {read, write, except};
-    constexpr short kAsked[3] = {POLLIN, POLLOUT, POLLPRI};
-    constexpr short kMeans[3] = {POLLIN | POLLHUP | POLLERR | POLLRDHUP, POLLOUT | POLLERR, POLLPRI};
+  fd_set* const sets[3] = {read, write, except};
+  constexpr short kAsked[3] = {POLLIN, POLLOUT, POLLPRI};
+  constexpr short kMeans[3] = {POLLIN | POLLHUP | POLLERR | POLLRDHUP, POLLOUT | POLLERR, POLLPRI};
+  const auto means = [&](const pollfd& entry, int kind) {
+    return (entry.events & kAsked[kind]) != 0 && (entry.revents & kMeans[kind]) != 0;
+  };
+  for (;;) {
+    const int found = poll_any(entries, used, deadline, mask);
+    if (std::any_of(entries, entries + used, [](const pollfd& entry) { return (entry.revents & POLLNVAL) != 0; }))
+      return errno = EBADF, -1;
+    if (found < 0) return -1;
+    int result = 0;
+    for (nfds_t i = 0; i < used; ++i)
+      for (int kind = 0; kind < 3; ++kind) result += means(entries[i], kind) ? 1 : 0;
+    if (found > 0 && result == 0) {  // an end means nothing to who waits for urgent bytes, and goes on doing so
+      for (nfds_t i = 0; i < used; ++i)
+        if (entries[i].revents != 0) entries[i].fd = -1;
+      continue;
+    }
     for (fd_set* set : sets) clear(set, count);
-    result = 0;
     for (nfds_t i = 0; i < used; ++i)
       for (int kind = 0; kind < 3; ++kind)
-        if ((entries[i].events & kAsked[kind]) != 0 && (entries[i].revents & kMeans[kind]) != 0)
-          put_in(sets[kind], entries[i].fd), ++result;
+        if (means(entries[i], kind)) put_in(sets[kind], entries[i].fd);
+    return result;
   }
-  errno = kept;
-  return result;
 }
 
 }  // namespace

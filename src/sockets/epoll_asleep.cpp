@@ -37,15 +37,19 @@ void note_reported(EpollItem& item) {
   item.resumed = item.connection->resumed.load(std::memory_order_relaxed);
 }
 
-std::uint64_t contents(EpollSet& set) {
+std::uint64_t contents(EpollSet& set, int depth) {
+  constexpr std::uint64_t kFactor = 0x100000001b3;
   const BriefLock::Hold hold(set.lock);
-  std::uint64_t sum = 1;
+  std::uint64_t sum = 1 + set.changes * kFactor;
+  for (int i = 0; depth < kDeepest && i < set.nested_count; ++i)
+    if (EpollSet* const inner = find_set(set.nested[i].fd); inner != nullptr && inner != &set)
+      sum += contents(*inner, depth + 1) * kFactor;
   for (int i = 0; i < set.active_count; ++i) {
     const EpollItem& item = *set.active[i];
-    if (item.deleted || !item.connection->attached()) continue;
+    if (item.deleted || item.fired || !item.connection->attached()) continue;
     const std::uint64_t data = Receiver(item.connection->memory, item.connection->in()).frontier(0);
     const std::uint64_t room = EpollSet::has_room_to_tell(item) ? 1 : 0;
-    sum += (static_cast<std::uint64_t>(item.id) << 32 ^ data << 1 ^ room) * 0x100000001b3;
+    sum += (static_cast<std::uint64_t>(item.id) << 32 ^ data << 1 ^ room) * kFactor;
   }
   return sum;
 }
@@ -80,6 +84,8 @@ void set_tell_kernel(EpollSet& set, int depth) {
 }
 
 void set_expect(EpollSet& set, std::uint64_t sleep) {
+  if (set.inherited.load(std::memory_order_relaxed)) [[unlikely]]
+    wake_inherited(set);
   const BriefLock::Hold hold(set.lock);
   for (int i = 0; i < set.active_count;) {
     EpollItem& item = *set.active[i];

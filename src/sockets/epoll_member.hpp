@@ -58,7 +58,7 @@ inline std::uint32_t kernel_adds(const EpollItem& item) {
   const bool known = !item.fresh && (item.events & EPOLLONESHOT) == 0;  // else it is to be told all at once
   const std::uint32_t events = on_edge(item) && known ? 0 : item.events;
   const bool in_on_tcp = (events & kEpollData) != 0 && receives_over_tcp(*item.connection);
-  const bool out_on_tcp = (events & kEpollRoom) != 0 && !sends_on_ring(*item.connection);
+  const bool out_on_tcp = (item.events & kEpollRoom) != 0 && !sends_on_ring(*item.connection);  // on an edge too
   const bool over = item.connection->peer_says_end() || item.connection->has_shut_down();
   if (!over && !in_on_tcp && !out_on_tcp) [[likely]]
     return 0;

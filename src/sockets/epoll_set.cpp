@@ -309,6 +309,7 @@ void Memberships::renew() const {
 namespace {
 
 void change(EpollItem& item, const epoll_event& event) {
+  if (item.fired || item.deleted || item.events == 0) ++item.set->changes;
   item.events = event.events;
   item.data = event.data.u64;
   item.fired = false;
@@ -434,6 +435,14 @@ int set_control(EpollSet& set, int epoll, int operation, int fd, epoll_event* ev
 
 // ---- fork: the kernel's set is shared from now on, the table of members is not
 
+void wake_inherited(EpollSet& set) {
+  const BriefLock::Hold hold(set.lock);
+  if (!set.inherited.exchange(false)) return;
+  each_item_of(set, [&set](EpollItem& item) {
+    if (item.connection != nullptr && item.connection->attached() && !item.fired && !item.deleted) set.activate(item);
+  });
+}
+
 void sets_after_fork_in_child(pid_t parent) {
   item_slab.lock().reset();
   set_slab.lock().reset();
@@ -442,6 +451,7 @@ void sets_after_fork_in_child(pid_t parent) {
     set->other_holder.store(parent);
     set->sleeping.store(0);
     set->napping.store(0);
+    set->inherited.store(true);
     each_item_of(*set, [](EpollItem& item) { item.armed = false; });  // that was the parent's doing
   });
 }

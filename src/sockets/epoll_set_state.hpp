@@ -18,6 +18,8 @@ namespace viaduct::sockets {
 
 // What the program wants by now. False: the member was deleted and is gone.
 bool tell_kernel(EpollItem& item);
+// Before the first wait of a process that has inherited the set: all members are looked at.
+void wake_inherited(EpollSet& set);
 // Somebody sleeps on the set and does not know of a change: the sleep ends. False: not by this member.
 bool end_sleep(EpollSet& set, EpollItem& item);
 
@@ -39,6 +41,8 @@ class EpollSet {
     active_count.store(0);
     nested_count = 0;
     other_holder.store(0);
+    inherited.store(false);
+    changes = 0;
     sleeping.store(0);
     napping.store(0);
     last_kernel_ns = 0;
@@ -201,6 +205,9 @@ class EpollSet {
   std::atomic<int> sleeping{0};  // threads in the kernel's wait, for this set or one around it
   std::atomic<int> napping{0};   // those of them that look at members which lack room now and then
   std::atomic<pid_t> other_holder{0};
+  std::atomic<bool> inherited{
+      false};                 // over a fork, and not waited for since: the peers of its members ring for others
+  std::uint64_t changes = 0;  // members that were added, or may be told again
   std::uint64_t last_kernel_ns = 0;
   std::uint64_t last_told_ns = 0;  // of all changes
   int waits_since_kernel = 0;
@@ -249,7 +256,7 @@ Member member_of(const EpollSet& set, std::uint64_t data);
 bool has_new_data(const EpollItem& item);
 void note_reported(EpollItem& item);
 // Another number whenever something has come to the set, or room.
-std::uint64_t contents(EpollSet& set);
+std::uint64_t contents(EpollSet& set, int depth = 0);
 // The set in `set` that has something which is to be told; null: it has nothing.
 EpollSet* nested_with_news(const EpollSet& set, const EpollSet::Nested& entry, int depth = 0);
 

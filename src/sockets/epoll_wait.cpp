@@ -321,6 +321,7 @@ class Waiting : Listening {
     set_.activate(item);
     if (others_sleep()) connection.incoming().data.armed.store(kRingForMe);
     if (sends_on_ring(connection) && over == 0) bits &= ~kEpollRoom;
+    if (over != 0 && ring_writable(connection)) bits |= kEpollRoom;
     if ((bits & (kEpollData | kEpollRoom)) != 0 || over != 0) bits |= ring_says(item) | over;
     bits &= item.events | EPOLLERR | EPOLLHUP;
     bits &= ~static_cast<std::uint32_t>(EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP);
@@ -445,6 +446,8 @@ class Waiting : Listening {
 int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline deadline, const sigset_t* mask,
              bool exactly) {
   const AtMemory here;
+  if (set.inherited.load(std::memory_order_relaxed)) [[unlikely]]
+    wake_inherited(set);
   return Waiting(set, epoll, events, most, mask, exactly).wait(deadline);
 }
 

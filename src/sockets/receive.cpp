@@ -347,8 +347,8 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
   const int kernel_flags = flags & (MSG_PEEK | MSG_TRUNC);
   std::size_t total = 0;
   bool waited = false;
+  const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);  // now, whatever changes later
   for (;;) {
-    const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
     Got got;
     const ReceiveState& state = connection.incoming().receiving;
     const std::uint64_t head = state.head.load(std::memory_order_relaxed);
