@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
@@ -234,6 +235,7 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
   std::size_t total = 0;
   const auto result = [&total](bool failed) { return total == 0 && failed ? -1 : static_cast<ssize_t>(total); };
   SendWait wait(connection, fd);
+  std::optional<bool> may_wait;  // as it was when this was first asked, whatever changes later
   const std::uint32_t generation = connection.generation.load();
   for (bool look_closely = false;; look_closely = true) {
     if (connection.generation.load() != generation) [[unlikely]]  // closed by another thread, perhaps used again
@@ -271,7 +273,8 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
       wake_receiver(connection, fd);
     if (pieces.done()) [[likely]]
       return static_cast<ssize_t>(total);
-    if ((flags & MSG_DONTWAIT) != 0 || is_nonblocking(connection, fd)) {
+    if (!may_wait) may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
+    if (!*may_wait) {
       connection.blocked.store(true, std::memory_order_relaxed);
       sets_note_blocked(connection);
       if (peer_cannot_ring(connection)) {
