@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdint>
@@ -127,12 +128,18 @@ int unread(int rounds) {
   for (int i = 0; i < rounds; ++i)
     for (const int buffer : {16'384, 212'992}) {
       const Pair pair = make_pair();
-      int pipe[2];
-      if (::pipe(pipe) != 0) return complain("pipe");
-      const pid_t sender =
-          start(pair, true, [&](int fd) { return send_numbers(fd, pipe[1], buffer, kMoreThanTcpHolds); });
-      const pid_t receiver = start(pair, false, [&](int fd) { return receive_numbers(fd, pipe[0]); });
-      for (const int fd : {pair.client, pair.server, pipe[0], pipe[1]}) ::close(fd);
+      int pipe[2], gate[2];
+      if (::pipe(pipe) != 0 || ::pipe(gate) != 0) return complain("pipe");
+      // For as long as we hold the sockets as well, they stay on TCP.
+      const auto begins = [&] { return ::read(gate[0], std::array<char, 1>().data(), 1) == 1; };
+      const pid_t sender = start(pair, true, [&](int fd) {
+        return begins() ? send_numbers(fd, pipe[1], buffer, kMoreThanTcpHolds) : complain("begin");
+      });
+      const pid_t receiver =
+          start(pair, false, [&](int fd) { return begins() ? receive_numbers(fd, pipe[0]) : complain("begin"); });
+      for (const int fd : {pair.client, pair.server}) ::close(fd);
+      if (::write(gate[1], "go", 2) != 2) return complain("begin");
+      for (const int fd : {pipe[0], pipe[1], gate[0], gate[1]}) ::close(fd);
       if (const int code = outcome("unread", sender, receiver); code != 0) return code;
     }
   return 0;
