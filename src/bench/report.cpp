@@ -33,7 +33,8 @@ std::string number(double value) {
   const double size = std::fabs(value);
   if (size >= 1000) return fmt::format("{:.0f}", value);
   if (size >= 100) return fmt::format("{:.1f}", value);
-  return size >= 10 ? fmt::format("{:.2f}", value) : fmt::format("{:.3f}", value);
+  if (size >= 10) return fmt::format("{:.2f}", value);
+  return size >= 0.1 || size == 0 ? fmt::format("{:.3f}", value) : fmt::format("{:.3g}", value);
 }
 
 std::string processor_name() {
