@@ -1,12 +1,10 @@
 #include "sockets/inherit.hpp"
 
-#include <elf.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "sockets/brief_lock.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/program_loader.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/table.hpp"
 
@@ -34,24 +33,27 @@ bool survives(int fd, bool everything) {
   return flags >= 0 && (everything || (flags & FD_CLOEXEC) == 0);
 }
 
-const char* variable(char* const* environment, const char* name) {
+bool is_variable(const char* text, const char* name) {
   const std::size_t length = std::strlen(name);
+  return std::strncmp(text, name, length) == 0 && text[length] == '=';
+}
+
+const char* variable(char* const* environment, const char* name) {
   for (; environment != nullptr && *environment != nullptr; ++environment)
-    if (std::strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
-      return *environment + length + 1;
+    if (is_variable(*environment, name)) return *environment + std::strlen(name) + 1;
   return nullptr;
 }
 
+constexpr char kPreloadVariable[] = "LD_PRELOAD";
+
 bool is_preloaded(char* const* environment) {
-  const char* const libraries = variable(environment, "LD_PRELOAD");
-  const char* const wanted = variable(environment, "VIADUCT_SOCKETS");
-  const bool off = wanted != nullptr && std::strcmp(wanted, "on") != 0 && std::strcmp(wanted, "1") != 0;
-  return libraries != nullptr && !off && std::strstr(libraries, "libviaduct-sockets.so") != nullptr;
+  const char* const libraries = variable(environment, kPreloadVariable);
+  return libraries != nullptr && std::strstr(libraries, kLibraryName) != nullptr;
 }
 
-bool is_inherit_variable(const char* variable) {
-  constexpr std::size_t kLength = sizeof kInheritVariable - 1;
-  return std::strncmp(variable, kInheritVariable, kLength) == 0 && variable[kLength] == '=';
+bool is_switched_off(char* const* environment) {
+  const char* const wanted = variable(environment, "VIADUCT_SOCKETS");
+  return wanted != nullptr && std::strcmp(wanted, "on") != 0 && std::strcmp(wanted, "1") != 0;
 }
 
 unsigned long inode_of(int fd) {
@@ -63,13 +65,6 @@ int socket_option(int fd, int name) {
   int value = -1;
   socklen_t size = sizeof value;
   return kernel::libc().getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
-}
-
-// "#!interpreter": what really runs.
-bool script_loads_libraries(const char* line, int depth) {
-  char interpreter[256];
-  if (std::sscanf(line, "#! %255s", interpreter) != 1) return false;
-  return loads_libraries(interpreter, depth + 1);
 }
 
 // Every attached connection that the new program will have, with a descriptor of it: use(fd, connection). In a vfork
@@ -138,28 +133,45 @@ void departures_after_fork() {
   departures = 0;
 }
 
-bool loads_libraries(const char* path, int depth) {
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0 || depth > 4) return false;
-  char start[4096] = {};
-  const ssize_t size = kernel::libc().read(fd, start, sizeof start - 1);
-  struct stat info {};
-  const bool privileged = ::fstat(fd, &info) != 0 || (info.st_mode & (S_ISUID | S_ISGID)) != 0 ||
-                          ::fgetxattr(fd, "security.capability", nullptr, 0) > 0;
-  kernel::libc().close(fd);
-  if (size > 2 && std::memcmp(start, "#!", 2) == 0) return script_loads_libraries(start, depth);
-  if (privileged || size < static_cast<ssize_t>(sizeof(Elf64_Ehdr))) return false;
-  Elf64_Ehdr header;
-  std::memcpy(&header, start, sizeof header);
-  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) return false;
-  for (int i = 0; i < header.e_phnum; ++i) {
-    const std::size_t at = header.e_phoff + static_cast<std::size_t>(i) * header.e_phentsize;
-    Elf64_Phdr segment;
-    if (at + sizeof segment > static_cast<std::size_t>(size)) return false;
-    std::memcpy(&segment, start + at, sizeof segment);
-    if (segment.p_type == PT_INTERP) return true;
-  }
-  return false;
+namespace {
+
+std::size_t count_of(char* const* environment) {
+  std::size_t variables = 0;
+  while (environment != nullptr && environment[variables] != nullptr) ++variables;
+  return variables;
+}
+
+// By a vfork child that has become another program, in the memory of its parent, whose thread goes on only then.
+struct Mapping {
+  void* start;
+  std::size_t size;
+};
+constinit thread_local Mapping left_by_child{};
+
+}  // namespace
+
+bool Departure::map(std::size_t size) {
+  if (left_by_child.start != nullptr) ::munmap(left_by_child.start, left_by_child.size);
+  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memory_ = memory != MAP_FAILED ? memory : nullptr;
+  size_ = size;
+  left_by_child = in_borrowed_memory() && memory_ != nullptr ? Mapping{memory_, size_} : Mapping{};
+  return memory_ != nullptr;
+}
+
+void Departure::leave_library_out() {
+  const std::size_t list = (count_of(environment_) + 1) * sizeof(char*);
+  const char* const libraries = variable(environment_, kPreloadVariable);
+  const std::size_t text = sizeof kPreloadVariable + std::strlen(libraries) + 1;
+  if (!map(list + text)) return;
+  auto** to = static_cast<char**>(memory_);
+  char* const changed = static_cast<char*>(memory_) + list;
+  std::snprintf(changed, text, "%s=%s", kPreloadVariable, libraries);
+  const bool others = sockets::leave_library_out(changed + sizeof kPreloadVariable);
+  if (others) *to++ = changed;
+  for (char* const* from = environment_; *from != nullptr; ++from)
+    if (!is_variable(*from, kPreloadVariable)) *to++ = *from;
+  environment_ = static_cast<char**>(memory_);
 }
 
 Departure::Departure(const char* path, char* const* environment, bool everything, bool memory_stays)
@@ -174,19 +186,17 @@ Departure::Departure(const char* path, char* const* environment, bool everything
   });
   const bool found = ::faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0;
   const bool from_another_folder = everything && path[0] != '/';  // perhaps: file actions can change it
+  const Loading loading = found && is_preloaded(environment) ? loading_of(path) : Loading::ignores;
+  if (loading == Loading::chokes_on) leave_library_out();
   if (staying == 0 || (!found && !from_another_folder)) {
     errno = kept;
     return;
   }
-  std::size_t variables = 0;
-  while (environment != nullptr && environment[variables] != nullptr) ++variables;
+  const std::size_t variables = count_of(environment);
   const std::size_t list = (variables + 2) * sizeof(char*);
-  if (found && memory_stays && is_preloaded(environment) && loads_libraries(path)) {
-    size_ = list + sizeof kInheritVariable + 1 + static_cast<std::size_t>(staying + kMayCome) * kEntryText;
-    void* const memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    memory_ = memory != MAP_FAILED ? memory : nullptr;
-  }
-  if (memory_ == nullptr) {
+  const bool takes_over = loading == Loading::takes && memory_stays && !is_switched_off(environment);
+  if (!takes_over ||
+      !map(list + sizeof kInheritVariable + 1 + static_cast<std::size_t>(staying + kMayCome) * kEntryText)) {
     each_staying(everything, [](int fd, Connection& connection) {
       if_still_open(fd, connection, [&] { make_plain(connection, fd, Why::handed_back); });
     });
@@ -195,7 +205,8 @@ Departure::Departure(const char* path, char* const* environment, bool everything
   }
   auto** const copy = static_cast<char**>(memory_);
   // Without one that another thread's popen() has put there for a moment.
-  char** const end = std::remove_copy_if(environment, environment + variables, copy, is_inherit_variable);
+  char** const end = std::remove_copy_if(environment, environment + variables, copy,
+                                         [](const char* text) { return is_variable(text, kInheritVariable); });
   char* const text = static_cast<char*>(memory_) + list;
   *end = text;
   begin_departure();
@@ -240,6 +251,7 @@ Departure::~Departure() {
     each_staying(false, [](int, Connection& connection) { leave_family(connection.own().holders, ::getpid()); });
   if (passed_) end_departure();
   if (memory_ != nullptr) ::munmap(memory_, size_);
+  if (left_by_child.start == memory_) left_by_child = {};
   errno = kept;
 }
 

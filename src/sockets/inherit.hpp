@@ -22,7 +22,8 @@ class Departure {
   ~Departure();
   Departure(const Departure&) = delete;
   Departure& operator=(const Departure&) = delete;
-  char* const* environment() const { return environment_; }  // with kInheritVariable at its end, if it passes_on()
+  // With kInheritVariable at its end, if it passes_on(); without our library where the program could not load it.
+  char* const* environment() const { return environment_; }
   bool passes_on() const { return passed_; }
   // It holds what was passed on, from now on: it has yet to say so itself, and this process may close meanwhile.
   // `passes(fd)`: in spite of close-on-exec.
@@ -37,6 +38,8 @@ class Departure {
   }
 
  private:
+  bool map(std::size_t size);
+  void leave_library_out();
   static bool stays_open(int fd);
   static void count_in(pid_t child, const Connection& connection);
   char* const* environment_;
@@ -51,9 +54,6 @@ void shells_after_fork();
 
 // At the start of a program: takes over what its predecessor left, and the listeners it inherited.
 void adopt_inherited();
-
-// Whether a program file, as execve takes it, will load this library when the environment names it.
-bool loads_libraries(const char* path, int depth = 0);
 
 // Runs it while no thread starts a program that is told of the memory of its connections by number. False: one does.
 bool while_no_program_starts(const std::function<void()>& use);
