@@ -10,6 +10,7 @@
 #include "sockets/export.hpp"
 #include "sockets/inherit.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/program_loader.hpp"
 #include "sockets/settings.hpp"
 #include "sockets/table.hpp"
 
@@ -40,6 +41,7 @@ __attribute__((constructor(200))) void start() {
   (void)kernel::libc();
   (void)own_pid();
   (void)Clock::steady();  // what is made at its first use must not be so in a signal handler
+  remember_own_loader();
   ::pthread_atfork(before_fork, nullptr, in_child);
   ::at_quick_exit(finish);
   if (!settings().enabled) return;

@@ -1,11 +1,15 @@
 #include "sockets/program_loader.hpp"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -17,6 +21,19 @@ namespace viaduct::sockets {
 namespace {
 
 constexpr int kMostInterpreters = 4;  // of interpreters, as the kernel has it
+
+struct File {
+  dev_t device;
+  ino_t inode;
+};
+constinit File own_loader{};
+
+// Where ours is not known, its name has to do.
+bool is_our_loader(const char* path) {
+  if (own_loader.inode == 0) return std::strstr(path, "/ld-linux") != nullptr;
+  struct stat info {};
+  return ::stat(path, &info) == 0 && info.st_ino == own_loader.inode && info.st_dev == own_loader.device;
+}
 
 Loading loading_of(const char* path, int depth);
 
@@ -52,10 +69,10 @@ class Start {
     return true;
   }
   Loading by_name(std::size_t at, std::size_t length) const {
-    constexpr char kOfGlibc[] = "/ld-linux";
+    char name[PATH_MAX] = {};
     if (at > size_ || size_ - at < length) return Loading::ignores;
-    const bool glibc = ::memmem(bytes_ + at, length, kOfGlibc, sizeof kOfGlibc - 1) != nullptr;
-    return glibc && bytes_[EI_CLASS] == ELFCLASS64 ? Loading::takes : Loading::chokes_on;
+    std::memcpy(name, bytes_ + at, std::min(length, sizeof name - 1));
+    return bytes_[EI_CLASS] == ELFCLASS64 && is_our_loader(name) ? Loading::takes : Loading::chokes_on;
   }
 
   const char* bytes_;
@@ -79,6 +96,14 @@ Loading loading_of(const char* path, int depth) {
 }
 
 }  // namespace
+
+void remember_own_loader() {
+  Dl_info loader{};
+  struct stat info {};
+  const unsigned long base = ::getauxval(AT_BASE);  // none, where the program was given to the loader as its argument
+  if (base != 0 && ::dladdr(reinterpret_cast<void*>(base), &loader) != 0 && ::stat(loader.dli_fname, &info) == 0)
+    own_loader = {info.st_dev, info.st_ino};
+}
 
 Loading loading_of(const char* path) {
   return loading_of(path, 0);

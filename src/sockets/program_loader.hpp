@@ -6,8 +6,11 @@ namespace viaduct::sockets {
 enum class Loading {
   takes,      // loads this library where the environment names it
   ignores,    // static or privileged, or no program that we can read
-  chokes_on,  // its loader, of another libc or for 32 bits, would end the program over it, or complain
+  chokes_on,  // another loader than ours, of another libc, older or for 32 bits, may end it over that, or complain
 };
+
+// At the start, before the program can go where files have other names.
+void remember_own_loader();
 
 // `path`: as execve takes it. Scripts: what their interpreter does. Safe in signal handlers and vfork children.
 Loading loading_of(const char* path);

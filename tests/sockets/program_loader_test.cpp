@@ -32,7 +32,10 @@ class ProgramLoader : public ::testing::Test {
     EXPECT_NE(::mkdtemp(name.data()), nullptr);
     folder_ = name;
   }
-  ~ProgramLoader() override { fs::remove_all(folder_); }
+  ~ProgramLoader() override {
+    fs::current_path(before_);
+    fs::remove_all(folder_);
+  }
 
   std::string write(const std::string& name, const std::string& text) {
     const fs::path path = folder_ / name;
@@ -53,11 +56,25 @@ class ProgramLoader : public ::testing::Test {
   }
 
   fs::path folder_;
+  fs::path before_ = fs::current_path();
 };
 
 TEST_F(ProgramLoader, ProgramsOfThisMachineTakeIt) {
   EXPECT_EQ(loading_of("/usr/bin/env"), Loading::takes);
   EXPECT_EQ(loading_of(write("script", "#!/usr/bin/env sh\n").c_str()), Loading::takes);
+}
+
+TEST_F(ProgramLoader, OursIsKnownByItsFileWhateverItsName) {
+  const std::string program = program_with_other_loader();
+  if (program.empty()) GTEST_SKIP() << "/usr/bin/env does not ask for " << kOurLoader;
+  remember_own_loader();
+  fs::current_path(folder_);
+  fs::create_symlink(kOurLoader, kOtherLoader);
+  EXPECT_EQ(loading_of(program.c_str()), Loading::takes);
+  fs::remove(kOtherLoader);
+  fs::copy_file(kOurLoader, kOtherLoader);
+  EXPECT_EQ(loading_of(program.c_str()), Loading::chokes_on);
+  EXPECT_EQ(loading_of("/usr/bin/env"), Loading::takes);
 }
 
 TEST_F(ProgramLoader, WhatIsNoProgramIgnoresIt) {
@@ -89,7 +106,7 @@ TEST_F(ProgramLoader, SuchProgramsAreStartedWithoutIt) {
   if (std::string(VIADUCT_SANITIZERS) != "")
     GTEST_SKIP() << "a sanitizer's run time cannot be preloaded into other programs";
   if (program_with_other_loader().empty()) GTEST_SKIP() << "/usr/bin/env does not ask for " << kOurLoader;
-  fs::create_symlink(kOurLoader, folder_ / kOtherLoader);
+  fs::copy_file(kOurLoader, folder_ / kOtherLoader);
   const std::string command = "cd " + folder_.string() + " && LD_PRELOAD=" + SOCKETS_LIBRARY +
                               " sh -c './environment; cat /proc/self/environ | tr \"\\0\" \"\\n\"' 2>&1";
   std::FILE* const output = ::popen(command.c_str(), "r");
