@@ -87,7 +87,8 @@ struct alignas(kLine) Connection {
 
   std::atomic<std::uint32_t> sleepers_here{0};  // of DataWait::sleepers, those of this process; under the same lock
   std::atomic<std::uint64_t> last_kernel_look{0};
-  std::atomic<bool> two_lines{false};  // the last short message took so many: both are looked at
+  std::atomic<std::uint64_t> polled_at{0};  // what was unread first when poll last found it readable, plus one
+  std::atomic<bool> two_lines{false};       // the last short message took so many: both are looked at
   Spinner receive_spinner{settings().spin_ns};
   Spinner send_spinner{settings().spin_ns};
   std::atomic<std::uint64_t> full_since_ns{0};  // the sender has waited for room, and nobody has read a slot: head
@@ -104,6 +105,7 @@ struct alignas(kLine) Connection {
   bool has_left = false;  // its family, to exec or exit; should exec fail, this process holds it still
 
   Connection* next_free = nullptr;
+  std::uint64_t rests_since = 0;
 
   void set_life(Life now, std::memory_order order = std::memory_order_release) {
     life.store(now, order);

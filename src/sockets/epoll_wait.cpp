@@ -311,8 +311,7 @@ class Waiting : Listening {
     if (over != 0) tcp_heard_ = true;
     const std::uint32_t in = bits & kEpollData;
     if (over != 0 || in != 0) connection.look_at_kernel.store(true, std::memory_order_relaxed);
-    const bool empty = receives_on_ring(connection) && !Receiver(connection.memory, connection.in()).has_data();
-    if ((over != 0 || (in != 0 && empty)) && find_reset(connection, item.fd)) over |= EPOLLERR | EPOLLHUP;
+    if ((over != 0 || in != 0) && find_reset(connection, item.fd)) over |= EPOLLERR | EPOLLHUP;
     if (slept_since_ != 0 && alone_) connection.named.store(false);  // that sleep is over
     // It is rung for another's sleep, on this and other connections.
     if (slept_since_ == 0 && connection.named.load()) end_sleep(set_, item);

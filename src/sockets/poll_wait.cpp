@@ -46,7 +46,8 @@ class Polling {
     for (;;) {
       const int found = from_rings();
       const std::uint64_t now = now_ns();
-      const bool enough = count_ == 1 && (entries_[0].revents & kIn) != 0;  // room alone would hide the end for ever
+      // Room alone would hide the end for ever, and so would bytes that nobody reads.
+      const bool enough = count_ == 1 && (entries_[0].revents & kIn) != 0 && is_news(entries_[0].fd);
       const bool asked_lately = now - last_kernel_ns < kKernelTurnNs && last_kernel_set == set_;
       if (found != 0 && !ending_ && !tcp_is_older_ && (enough || asked_lately)) return found;
       if (found != 0) return ask_kernel(Deadline::at_ns(0));
@@ -71,6 +72,18 @@ class Polling {
     if ((entry.events & kOut) != 0 && sends_on_ring(connection) && ring_writable(connection))
       bits |= static_cast<short>(entry.events & kOut);
     return bits;
+  }
+
+  // Something was read since this was last asked.
+  static bool is_news(int fd) {
+    Connection* const connection = accelerated(fd);
+    if (connection == nullptr) return false;
+    const ReceiveState& state = connection->incoming().receiving;
+    const std::uint64_t place =
+        (state.head.load(std::memory_order_relaxed) << 32 | state.consumed.load(std::memory_order_relaxed)) + 1;
+    if (connection->polled_at.load(std::memory_order_relaxed) == place) return false;
+    connection->polled_at.store(place, std::memory_order_relaxed);
+    return true;
   }
 
   int from_rings() {

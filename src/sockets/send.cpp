@@ -342,26 +342,25 @@ bool ring_writable(Connection& connection) {
 bool readable_after_all(Connection& connection, int fd, bool kernel_readable, std::uint32_t own_sleeps) {
   ReceiveState& state = connection.incoming().receiving;
   const StreamLock lock(state.lock);
-  const auto still_readable = [fd] {
-    pollfd entry{fd, POLLIN | POLLRDHUP, 0};
+  const auto kernel_has = [fd](int events) {
+    pollfd entry{fd, static_cast<short>(events), 0};
     return kernel::libc().poll(&entry, 1, 0) > 0;
   };
   const std::uint32_t drained = state.drained.load();
   const std::uint32_t stage = follow_path(connection, fd);
+  const int least = connection.low_water.load(std::memory_order_relaxed);
   if (state.pushed_back.load() != 0) return true;
   if (stage == kDiscard) return false;
-  if (stage != kReadRing) return kernel_readable && (state.drained.load() == drained || still_readable());
+  if (stage != kReadRing)
+    return kernel_readable && ((state.drained.load() == drained && least == 1) || kernel_has(POLLIN | POLLRDHUP));
   Receiver ring(connection.memory, connection.in());
-  if (const int least = connection.low_water.load(std::memory_order_relaxed); least > 1) {
-    if (reaches_low_water(connection, ring, least)) return true;
-    settle_doorbells(connection, fd, own_sleeps);
-    return kernel_readable && connection.peer_says_end();
-  }
-  if (ring.has_data()) return true;
+  const auto enough = [&] { return least > 1 ? reaches_low_water(connection, ring, least) : ring.has_data(); };
+  if (enough()) return true;
   const bool settled = settle_doorbells(connection, fd, own_sleeps);
-  if (ring.has_data() || connection.peer_says_end()) return true;
+  if (enough() || (connection.peer_says_end() && (kernel_readable || least == 1))) return true;
   if (!kernel_readable || !settled) return false;
-  if (!still_readable()) return false;  // only the doorbell; neither the end of the stream nor an error
+  // Only the doorbell, or bytes that are too few; neither the end of the stream nor an error.
+  if (!kernel_has(least == 1 ? POLLIN | POLLRDHUP : POLLRDHUP)) return false;
   connection.look_at_kernel.store(true, std::memory_order_relaxed);
   return true;
 }
