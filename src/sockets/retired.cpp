@@ -1,7 +1,6 @@
 #include "sockets/retired.hpp"
 
 #include <sys/mman.h>
-#include <sys/single_threaded.h>
 
 #include <atomic>
 #include <cstdint>
@@ -13,7 +12,6 @@ namespace viaduct::sockets {
 
 namespace {
 
-constexpr std::uint64_t kGraceNs = 100'000'000;  // many times longer than anybody holds a stream lock
 constexpr std::size_t kMost = 1024;
 
 struct Piece {
@@ -48,7 +46,7 @@ void retired_after_fork_in_child() {
 }
 
 void retire_memory(void* base, std::size_t size) {
-  if (__libc_single_threaded && !AtMemory::is_so()) {
+  if (nobody_is_inside()) {
     ::munmap(base, size);
     return;
   }

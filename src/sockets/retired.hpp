@@ -1,6 +1,8 @@
 // Memory of connections that were closed: another thread may be inside it for a moment longer.
 #pragma once
 
+#include <sys/single_threaded.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -18,6 +20,13 @@ class AtMemory {
  private:
   static inline thread_local std::uint32_t depth [[gnu::tls_model("initial-exec")]] = 0;
 };
+
+// What is closed just now is nobody's any more at once; else only after that time, many times longer than anybody holds
+// a stream lock.
+inline bool nobody_is_inside() {
+  return __libc_single_threaded != 0 && !AtMemory::is_so();
+}
+inline constexpr std::uint64_t kGraceNs = 100'000'000;
 
 void retire_memory(void* base, std::size_t size);
 // Gives back what nobody can be in any more.

@@ -4,11 +4,12 @@
 
 #include <sys/mman.h>
 
-#include <atomic>
 #include <cstddef>
 #include <new>
 
+#include "base/clock.hpp"
 #include "sockets/brief_lock.hpp"
+#include "sockets/retired.hpp"
 
 namespace viaduct::sockets {
 
@@ -21,6 +22,11 @@ class Slab {
       free_ = used->next_free;
       return used;
     }
+    if constexpr (requires(T one) { one.rests_since; })
+      if (T* used = resting_; used != nullptr && Clock::steady().now_ns() - used->rests_since >= kGraceNs) {
+        resting_ = used->next_free;
+        return used;
+      }
     if (next_ == end_ && !grow()) return nullptr;
     return new (next_++) T;
   }
@@ -29,6 +35,16 @@ class Slab {
     const BriefLock::Hold hold(lock_);
     object->next_free = free_;
     free_ = object;
+  }
+
+  // The same, but not used again for as long as another thread may be in the middle of something with it. For a kind
+  // that has `rests_since`.
+  void let_rest(T* object) {
+    const BriefLock::Hold hold(lock_);
+    object->next_free = nullptr;
+    object->rests_since = Clock::steady().now_ns();
+    (resting_ != nullptr ? last_resting_->next_free : resting_) = object;
+    last_resting_ = object;
   }
 
   BriefLock& lock() { return lock_; }
@@ -45,6 +61,8 @@ class Slab {
 
   BriefLock lock_;
   T* free_ = nullptr;
+  T* resting_ = nullptr;  // the one that has rested longest
+  T* last_resting_ = nullptr;
   T* next_ = nullptr;
   T* end_ = nullptr;
 };

@@ -124,7 +124,10 @@ void end_under_lock(Connection& connection, int fd) {
 void end(Connection& connection, int fd) {
   const int kept = errno;
   end_under_lock(connection, fd);
-  slab.let_go(&connection);
+  if (nobody_is_inside())
+    slab.let_go(&connection);
+  else
+    slab.let_rest(&connection);
   errno = kept;
 }
 
