@@ -355,9 +355,12 @@ class Polling {
     return settled;
   }
 
-  // Where others sleep on the same doorbell, whoever misses it looks by itself. So does who waits for room.
+  // Where others sleep on the same doorbell, whoever misses it looks by itself, more and more rarely. So does who waits
+  // for room.
   Deadline nap(Deadline deadline) {
+    constexpr int kLongestNapMs = 100;
     int shortest = 0;
+    bool others_sleep = false;
     const auto at_most = [&](int ms) { shortest = shortest == 0 ? ms : std::min(shortest, ms); };
     if (looks_) at_most(kSharedNapMs);
     if (const int rest = sweep_before_sleep(); rest > 0) at_most(rest);
@@ -367,12 +370,16 @@ class Polling {
         if (const int ms = nap_for_room(*set); ms > 0) at_most(ms);
       if (connection == nullptr) continue;
       const Direction& in = connection->incoming();
-      if (in.data.sleepers.load(std::memory_order_relaxed) > 1 || in.receiving.stage.load() == kDiscard)
-        at_most(kSharedNapMs);
+      others_sleep |= in.data.sleepers.load(std::memory_order_relaxed) > 1;
+      if (in.receiving.stage.load() == kDiscard) at_most(kSharedNapMs);
       if ((entries_[i].events & kOut) == 0 || !sends_on_ring(*connection)) continue;
       if (ring_writable(*connection)) return Deadline::at_ns(0);  // by now, and its bell may have been taken
       relieve_stalled(*connection, entries_[i].fd);
       at_most(bell_tells_room(*connection, entries_[i].fd) ? nap_for_room(*connection) : kSharedNapMs);
+    }
+    if (others_sleep) {
+      at_most(shared_nap_ms_);
+      shared_nap_ms_ = std::min(2 * shared_nap_ms_, kLongestNapMs);
     }
     if (shortest == 0) return deadline;
     const std::uint64_t now = now_ns();
@@ -384,6 +391,7 @@ class Polling {
   pollfd* asked_;
   const sigset_t* mask_;
   std::uint64_t set_;
+  int shared_nap_ms_ = kSharedNapMs;
   bool asked_once_ = false;
   bool looks_ = false;  // there was no memory to wait for all of them
   bool only_rings_ = false;
