@@ -467,18 +467,17 @@ VIADUCT_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count
   return sendfile(out, in, offset, count);
 }
 
-// Into a connection pages would go past the ring: sending goes back to the kernel first. Out of one bytes are copied.
+// What the kernel moves as pages is copied here.
 VIADUCT_EXPORT ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t size, unsigned flags) {
-  if (Connection* const to = find_connection(out); to != nullptr && to->life.load() != Life::plain) {
-    if (to->attached())
-      hand_back_sending(*to, out, Why::handed_back);
-    else
-      make_plain(*to, out, Why::handed_back);
-  }
+  const auto call = [&] { return libc().splice(in, in_offset, out, out_offset, size, flags); };
+  if (Connection* const to = find_connection(out);
+      to != nullptr && is_pipe(in) && in_offset == nullptr && out_offset == nullptr && size != 0)
+    return sending(
+        *to, out, call, [&] { return stream_splice(*to, out, in, std::min(size, kMostAtOnce), flags); }, size);
   Connection* const from = find_connection(in);
   if (from != nullptr && from->attached() && is_pipe(out)) return splice_out(*from, in, out, size, flags);
   if (from != nullptr && from->life.load() != Life::plain) make_plain(*from, in, Why::handed_back);
-  return libc().splice(in, in_offset, out, out_offset, size, flags);
+  return call();
 }
 
 }  // extern "C"

@@ -62,8 +62,6 @@ bool peer_cannot_ring(const Connection& connection) {
          connection.incoming().path.mode.load(std::memory_order_relaxed) == kBack;
 }
 
-enum class Route { ring, tcp, tcp_counted };
-
 // A peer that was killed takes nothing off the ring and says nothing: the kernel is asked, at most once in each tick of
 // its coarse clock, which costs a few nanoseconds to read.
 bool time_to_look(Connection& connection) {
@@ -219,6 +217,35 @@ ssize_t counted_over_tcp(Connection& connection, int fd, const Pieces& pieces, i
 
 }  // namespace
 
+bool tells_reset(Connection& connection) {
+  if (connection.pending_error.load(std::memory_order_relaxed) != ECONNRESET) [[likely]]
+    return false;
+  connection.pending_error.store(0);
+  connection.reset_told.store(true);
+  errno = ECONNRESET;
+  return true;
+}
+
+bool goes_on_when_full(Connection& connection, int fd, SendWait& wait, bool may_wait, bool has_some) {
+  if (may_wait) return wait.for_room(has_some);
+  connection.blocked.store(true, std::memory_order_relaxed);
+  sets_note_blocked(connection);
+  if (peer_cannot_ring(connection)) return hand_back_sending(connection, fd, Why::handed_back), true;
+  if (!expect_room(connection) && !has_some) return true;
+  errno = EAGAIN;
+  return false;
+}
+
+Route next_route(Connection& connection, int fd) {
+  serve_requests(connection, fd);
+  const Route route = [&] {
+    const SendingLock lock(connection.memory, connection.out());
+    return choose(connection, fd, true);
+  }();
+  if (route == Route::tcp) hand_back_sending(connection, fd, Why::handed_back);
+  return route;
+}
+
 ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
   const Uncancelled here;
   const AtMemory at_ring;
@@ -226,12 +253,8 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
   Direction& out = connection.outgoing();
   if ((flags & MSG_OOB) != 0) [[unlikely]]
     hand_back_sending(connection, fd, Why::handed_back);
-  if (const int told = connection.pending_error.load(std::memory_order_relaxed); told == ECONNRESET) [[unlikely]] {
-    connection.pending_error.store(0);
-    connection.reset_told.store(true);
-    errno = told;
+  if (tells_reset(connection)) [[unlikely]]
     return -1;
-  }
   std::size_t total = 0;
   const auto result = [&total](bool failed) { return total == 0 && failed ? -1 : static_cast<ssize_t>(total); };
   SendWait wait(connection, fd);
@@ -274,20 +297,7 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
     if (pieces.done()) [[likely]]
       return static_cast<ssize_t>(total);
     if (!may_wait) may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
-    if (!*may_wait) {
-      connection.blocked.store(true, std::memory_order_relaxed);
-      sets_note_blocked(connection);
-      if (peer_cannot_ring(connection)) {
-        hand_back_sending(connection, fd, Why::handed_back);
-        continue;
-      }
-      if (!expect_room(connection)) {
-        if (total == 0) continue;
-      }
-      errno = EAGAIN;
-      return result(true);
-    }
-    if (!wait.for_room(total != 0)) return result(true);
+    if (!goes_on_when_full(connection, fd, wait, *may_wait, total != 0)) return result(true);
   }
 }
 

@@ -1,6 +1,7 @@
-// sendfile(): a file into the ring.
+// sendfile() and splice(): what a file or a pipe holds, into the ring.
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <sys/statfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -8,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "sockets/cancellation.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
 #include "sockets/retired.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
@@ -29,9 +32,10 @@ Reading other_reading(int file) {
   return memory ? Reading::memory : Reading::not_at_all;
 }
 
-// From the file's pages into the ring, in one copy. 0 or less: there is no room, or the pages are not at hand, or this
-// is not the time for it.
-ssize_t straight(Connection& connection, int fd, int file, off_t at, std::size_t most, Reading reading) {
+// Straight into the ring, in one copy: `read(iovec)` as readv does. 0 or less: there is no room, or nothing was read,
+// or this is not the time for it.
+template <class Read>
+ssize_t straight(Connection& connection, int fd, std::size_t most, Read&& read) {
   const End& own = connection.own();
   const End& peer = connection.peer();
   Direction& out = connection.outgoing();
@@ -42,13 +46,17 @@ ssize_t straight(Connection& connection, int fd, int file, off_t at, std::size_t
     if (out.path.mode.load(std::memory_order_relaxed) != kRing) return 0;
     Sender ring(connection.memory, connection.out());
     mark_order(connection, ring);
-    moved = ring.write_by(most, [&](std::span<std::byte> chunk) {
-      const iovec piece{chunk.data(), chunk.size()};
-      return kernel::libc().preadv2(file, &piece, 1, at, reading == Reading::at_hand ? RWF_NOWAIT : 0);
-    });
+    moved = ring.write_by(most, [&](std::span<std::byte> chunk) { return read(iovec{chunk.data(), chunk.size()}); });
   }  // F1
   if (moved > 0 && out.data.armed.load(std::memory_order_relaxed) != 0) wake_receiver(connection, fd);
   return moved;
+}
+
+// From the file's pages, where they are at hand.
+ssize_t straight_from_file(Connection& connection, int fd, int file, off_t at, std::size_t most, Reading reading) {
+  return straight(connection, fd, most, [&](const iovec& piece) {
+    return kernel::libc().preadv2(file, &piece, 1, at, reading == Reading::at_hand ? RWF_NOWAIT : 0);
+  });
 }
 
 // By way of a buffer; waits for room, if the descriptor does.
@@ -66,6 +74,12 @@ ssize_t by_buffer(Connection& connection, int fd, int file, off_t at, std::size_
 
 ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset, std::size_t count) {
   const AtMemory here;
+  // What is cut here the kernel would have taken at once, before the peer's answer.
+  if (count > kLargestChunk) {
+    const Route route = next_route(connection, fd);
+    if (route == Route::tcp) return kernel::libc().sendfile(fd, file, offset, count);
+    if (route == Route::tcp_counted) Counted(connection.own().raw_senders, Counted::Already{}).end();  // counted anew
+  }
   off_t at = offset != nullptr ? *offset : ::lseek(file, 0, SEEK_CUR);
   if (at < 0) {
     if (errno == ESPIPE) errno = EINVAL;  // as the kernel has it
@@ -79,7 +93,7 @@ ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset
   bool cut_short = false;
   for (int in_a_row = kStraightInARow; total < count && !cut_short && connection.generation.load() == generation;) {
     const bool in_one_copy = in_a_row < kStraightInARow && reading != Reading::not_at_all;
-    ssize_t moved = in_one_copy ? straight(connection, fd, file, at, count - total, reading) : 0;
+    ssize_t moved = in_one_copy ? straight_from_file(connection, fd, file, at, count - total, reading) : 0;
     if (moved < 0 && errno == EOPNOTSUPP && reading == Reading::at_hand) {
       reading = other_reading(file);
       continue;
@@ -101,6 +115,76 @@ ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset
   else
     ::lseek(file, at, SEEK_SET);
   return static_cast<ssize_t>(total);
+}
+
+namespace {
+
+enum class Pipe { has_bytes, is_empty, has_ended, interrupted };
+
+Pipe look_into(int pipe, bool may_wait) {
+  pollfd bytes{pipe, POLLIN, 0};
+  const int found = [&] {
+    const Cancellable sleep;
+    return kernel::libc().poll(&bytes, 1, may_wait ? -1 : 0);
+  }();
+  if (found < 0) return Pipe::interrupted;
+  if (found == 0) return Pipe::is_empty;
+  return (bytes.revents & POLLIN) != 0 ? Pipe::has_bytes : Pipe::has_ended;
+}
+
+// What another reader has taken meanwhile is not waited for, where the kernel can tell.
+ssize_t straight_from_pipe(Connection& connection, int fd, int pipe, std::size_t most) {
+  return straight(connection, fd, most, [&](const iovec& piece) {
+    constexpr off_t kNowhere = -1;
+    const ssize_t got = kernel::libc().preadv2(pipe, &piece, 1, kNowhere, RWF_NOWAIT);
+    return got < 0 && errno == EOPNOTSUPP ? kernel::libc().readv(pipe, &piece, 1) : got;
+  });
+}
+
+}  // namespace
+
+ssize_t stream_splice(Connection& connection, int fd, int pipe, std::size_t count, unsigned flags) {
+  const Uncancelled here;
+  const AtMemory at_ring;
+  if (tells_reset(connection)) return -1;
+  const int of_pipe = kernel::libc().fcntl(pipe, F_GETFL);
+  const bool waits_for_pipe = (flags & SPLICE_F_NONBLOCK) == 0 && (of_pipe & O_NONBLOCK) == 0;
+  const bool waits_for_room = !is_nonblocking(connection, fd);
+  const std::uint32_t generation = connection.generation.load();
+  SendWait wait(connection, fd);
+  std::size_t total = 0;
+  const auto result = [&](ssize_t otherwise) { return total != 0 ? static_cast<ssize_t>(total) : otherwise; };
+  const auto call = [&] {
+    const Cancellable sleep;
+    return kernel::libc().splice(pipe, nullptr, fd, nullptr, count, flags);
+  };
+  // There is room, but no memory for it.
+  auto note_in_vain = [&, tries = 0]() mutable {
+    constexpr int kEnough = 16;
+    if (++tries == kEnough) hand_back_sending(connection, fd, Why::no_memory);
+  };
+  while (total < count && connection.generation.load() == generation) {
+    const Pipe has = look_into(pipe, total == 0 && waits_for_pipe);
+    if (has == Pipe::has_ended) return result(0);
+    if (has == Pipe::is_empty) return errno = EAGAIN, result(-1);
+    if (has == Pipe::interrupted) return result(-1);
+    if (const Route route = next_route(connection, fd); route == Route::tcp_counted) {
+      const Counted raw(connection.own().raw_senders, Counted::Already{});
+      return result(total == 0 ? call() : 0);
+    } else if (route == Route::tcp) {
+      return result(total == 0 ? call() : 0);
+    }
+    const ssize_t moved = straight_from_pipe(connection, fd, pipe, count - total);
+    if (moved > 0)
+      total += static_cast<std::size_t>(moved);
+    else if (moved < 0 && errno != EAGAIN)
+      return result(-1);
+    else if (moved == 0 && ring_writable(connection))
+      note_in_vain();
+    else if (moved == 0 && !goes_on_when_full(connection, fd, wait, waits_for_room, total != 0))
+      return result(-1);
+  }
+  return result(0);
 }
 
 }  // namespace viaduct::sockets

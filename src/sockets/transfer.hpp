@@ -10,6 +10,8 @@
 
 namespace viaduct::sockets {
 
+class SendWait;
+
 constexpr std::size_t kMostAtOnce = 0x7fff'f000;  // bytes of one call, as the kernel has it
 
 // What one call moves at most, of all that the pieces hold: `call(pieces, count)`.
@@ -28,7 +30,17 @@ ssize_t at_most_at_once(const iovec* pieces, std::size_t count, Call&& call) {
 
 ssize_t stream_send(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);
 ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset, std::size_t count);
+ssize_t stream_splice(Connection& connection, int fd, int pipe, std::size_t count, unsigned flags);
 ssize_t stream_receive(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);
+
+// What those who send have in common. Whether a reset is to be told first, as errno.
+bool tells_reset(Connection& connection);
+// The ring is full. False: errno says why nothing more is sent. `has_some`: of this call something is.
+bool goes_on_when_full(Connection& connection, int fd, SendWait& wait, bool may_wait, bool has_some);
+// How the next bytes go. tcp: for good. tcp_counted: while the peer does not use the ring yet; own().raw_senders
+// counts this one already.
+enum class Route { ring, tcp, tcp_counted };
+Route next_route(Connection& connection, int fd);
 
 // Under the sending lock, before something is put into the ring: its place among all that is sent (order.hpp).
 void mark_order(Connection& connection, Sender& ring);
