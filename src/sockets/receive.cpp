@@ -173,9 +173,13 @@ class Reading {
 
   // What the sender, back on TCP, has sent there after what is in the ring. Doorbells lie before it.
   void peek_behind_ring() {
-    const std::uint32_t bells = direction_.path.rung.load() - state_.drained.load();
-    if (bytes_ == 0 || pieces_.done() || (flags_ & MSG_TRUNC) != 0 || tcp_unread(fd_) <= static_cast<int>(bells))
+    const auto bells = static_cast<int>(direction_.path.rung.load() - state_.drained.load());
+    const int behind = bytes_ != 0 && !pieces_.done() ? tcp_unread(fd_) - bells : 0;
+    if (behind <= 0) return;
+    if ((flags_ & MSG_TRUNC) != 0) {  // counted only
+      if (!at_urgent_mark()) bytes_ += std::min(static_cast<std::size_t>(behind), pieces_.bytes_left() - bytes_);
       return;
+    }
     drain_doorbells(connection_, fd_);
     if (direction_.path.rung.load() == state_.drained.load() && !at_urgent_mark()) (void)kernel_receive(SIZE_MAX);
   }
