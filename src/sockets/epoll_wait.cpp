@@ -321,6 +321,7 @@ class Waiting : Listening {
     if (others_sleep()) connection.incoming().data.armed.store(kRingForMe);
     if (sends_on_ring(connection) && over == 0) bits &= ~kEpollRoom;
     if (over != 0 && ring_writable(connection)) bits |= kEpollRoom;
+    if (on_edge(item) && (bits & kEpollData) != 0 && ring_writable(connection)) bits |= kEpollRoom;  // all at once
     if ((bits & (kEpollData | kEpollRoom)) != 0 || over != 0) bits |= ring_says(item) | over;
     bits &= item.events | EPOLLERR | EPOLLHUP;
     bits &= ~static_cast<std::uint32_t>(EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP);
