@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <iterator>
 
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
@@ -83,14 +84,42 @@ int duplicate_over(int from, int to, Call&& call) {
   return copy;
 }
 
+// Of a connection that is taken apart by one of its numbers: until then they are nobody's, then what that one is. More
+// than a few are the kernel's from then on.
+class OtherNumbers {
+ public:
+  OtherNumbers(const Connection& connection, int but) {
+    connections.each([&](int fd, const Connection* one) {
+      if (one != &connection || fd == but) return;
+      let_go(fd, fd);
+      if (count_ < std::size(numbers_)) numbers_[count_++] = fd;
+    });
+  }
+  void follow(int fd) const {
+    Connection* const connection = find_connection(fd);
+    for (std::size_t i = 0; connection != nullptr && i < count_; ++i) adopt_duplicate(*connection, numbers_[i]);
+  }
+
+ private:
+  int numbers_[16];
+  std::size_t count_ = 0;
+};
+
+// A vfork child closes all that it finds before it becomes another program, which may go on with a connection of its
+// parent and needs its memory. What it has put in that place itself is not to be closed by that.
+bool is_left_to_exec(int fd) {
+  return (libc().fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+}
+
 // Everything in the range but what is ours.
 int close_all_but_internal(unsigned first, unsigned last) {
-  if (in_borrowed_memory()) return libc().close_range(first, last, 0);
   const unsigned known = std::min<unsigned>(last, FdMap<Connection>::kMost - 1);
-  connections.each([&](int fd, Connection*) {
-    if (static_cast<unsigned>(fd) >= first && static_cast<unsigned>(fd) <= last) let_go(fd, fd);
-  });
-  forget_sets_in(first, last);
+  if (!in_borrowed_memory()) {
+    connections.each([&](int fd, Connection*) {
+      if (static_cast<unsigned>(fd) >= first && static_cast<unsigned>(fd) <= last) let_go(fd, fd);
+    });
+    forget_sets_in(first, last);
+  }
   int result = 0;
   unsigned from = first;
   for_each_internal([&](int fd) {
@@ -162,9 +191,11 @@ VIADUCT_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
   if (!again) return libc().connect(fd, address, length);
   const bool nonblocking = is_nonblocking(*connection, fd);
   const Memberships sets(*connection, fd);
+  const OtherNumbers others(*connection, fd);
   let_go(fd, fd);
   const int result = libc().connect(fd, address, length);
   adopt(fd, nonblocking);
+  others.follow(fd);
   sets.renew();
   return result;
 }
@@ -193,6 +224,7 @@ VIADUCT_EXPORT int shutdown(int fd, int how) {
 VIADUCT_EXPORT int close(int fd) {
   if (is_internal(fd)) [[unlikely]] {
     if (!in_borrowed_memory()) return errno = EBADF, -1;
+    if (is_left_to_exec(fd)) return 0;
   } else {
     forget(fd);
   }
