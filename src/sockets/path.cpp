@@ -235,6 +235,12 @@ bool wait_until_free(const std::atomic<std::uint32_t>& lock) {
   return false;
 }
 
+// Within that time; where the end is our own doing, there may be another behind it.
+bool has_ended(const Connection& connection, int fd, int patience_ms) {
+  pollfd entry{fd, POLLRDHUP, 0};
+  return kernel::libc().poll(&entry, 1, patience_ms) > 0 && (!connection.reads_no_more.load() || tcp_peer_ended(fd));
+}
+
 // It does not look at the connection, for whatever reason: with a descriptor of its socket we can do what it would.
 // False: it is in the middle of a send, behind which it will look.
 bool serve_in_place_of_peer(Connection& connection, int fd) {
@@ -251,9 +257,7 @@ bool serve_in_place_of_peer(Connection& connection, int fd) {
 }
 
 bool peer_sends_no_more(const Connection& connection, int fd) {
-  pollfd entry{fd, POLLRDHUP, 0};
-  return (connection.peer().finished.load() | connection.peer().closed.load()) != 0 ||
-         kernel::libc().poll(&entry, 1, 0) > 0;
+  return (connection.peer().finished.load() | connection.peer().closed.load()) != 0 || has_ended(connection, fd, 0);
 }
 
 // What is in the ring will not come over TCP: the peer left the ring before it knew that it should send it again, or
@@ -307,8 +311,7 @@ void finish_hand_back(Connection& connection, int fd, int patience_ms) {
     const std::uint64_t now = Clock::steady().now_ns();
     if (deadline.expired(now)) break;
     if (now - start > kOwnChanceNs && !helped) helped = serve_in_place_of_peer(connection, fd);
-    pollfd entry{fd, POLLRDHUP, 0};
-    if (kernel::libc().poll(&entry, 1, 1) > 0) {  // the peer has gone: there will be no answer
+    if (has_ended(connection, fd, 1)) {  // there will be no answer
       keep_reading_ring(connection, true);
       break;
     }
@@ -384,10 +387,7 @@ namespace {
 // ring before it knew that it should. Who sends again holds the lock from before it says kBack until the ring is empty.
 bool ring_is_left_to_us(const Connection& connection, int fd, std::uint32_t mode) {
   const Direction& in = connection.incoming();
-  if (mode != kBack) {
-    pollfd entry{fd, POLLRDHUP, 0};
-    return kernel::libc().poll(&entry, 1, 0) > 0 && in.path.mode.load() != kBack;
-  }
+  if (mode != kBack) return has_ended(connection, fd, 0) && in.path.mode.load() != kBack;
   const std::uint32_t holder = in.sending.lock.load(std::memory_order_acquire);
   return (holder == 0 || thread_is_gone(holder)) && Receiver(connection.memory, connection.in()).has_data();
 }
