@@ -166,15 +166,29 @@ bool is_pipe(int fd) {
 }
 
 // Looked at, written to the pipe, and only then taken: a pipe that takes less loses nothing.
-ssize_t splice_out(Connection& connection, int in, int pipe, std::size_t size, unsigned flags) {
+ssize_t splice_some(Connection& connection, int in, int pipe, std::size_t size, bool may_wait) {
   char buffer[4096];  // what a pipe with room at all takes without blocking
   const ssize_t there = receive_one(connection, in, buffer, std::min(size, sizeof buffer), MSG_PEEK);
   if (there <= 0) return there;
   pollfd room{pipe, POLLOUT, 0};
-  if ((flags & SPLICE_F_NONBLOCK) != 0 && libc().poll(&room, 1, 0) == 0) return errno = EAGAIN, -1;
+  if (!may_wait && libc().poll(&room, 1, 0) == 0) return errno = EAGAIN, -1;
   const ssize_t moved = libc().write(pipe, buffer, static_cast<std::size_t>(there));
   if (moved > 0) receive_one(connection, in, buffer, static_cast<std::size_t>(moved), MSG_TRUNC);
   return moved;
+}
+
+// All that is there, but only for the first bytes it waits.
+ssize_t splice_out(Connection& connection, int in, int pipe, std::size_t size, unsigned flags) {
+  ssize_t moved = splice_some(connection, in, pipe, size, (flags & SPLICE_F_NONBLOCK) == 0);
+  if (moved <= 0) return moved;
+  const int kept = errno;
+  auto total = static_cast<std::size_t>(moved);
+  while (moved > 0 && total < size && bytes_unread(connection, in) > 0) {
+    moved = splice_some(connection, in, pipe, size - total, false);
+    if (moved > 0) total += static_cast<std::size_t>(moved);
+  }
+  errno = kept;
+  return static_cast<ssize_t>(total);
 }
 
 // The kernel has the right answer.
