@@ -174,7 +174,9 @@ void leave_ring_for_good(Connection& connection, int fd, Why why) {
   if (mode == kBack) return;
   if ((connection.peer().request.load() & kTakeBack) != 0) return serve_take_back(connection, fd);
   // A peer that sleeps until it may send on cannot be woken afterwards.
-  if (mode == kRing && (connection.incoming().room.armed.exchange(0) & kInPoll) != 0) ring_once(connection, fd);
+  if (mode == kRing && connection.peer().closed.load() == 0 &&
+      (connection.incoming().room.armed.exchange(0) & kInPoll) != 0)
+    ring_once(connection, fd);
   leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
   connection.set_why(why);
   restore_options(connection, fd);
