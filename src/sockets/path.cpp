@@ -339,9 +339,10 @@ bool ring_doorbell(Connection& connection, int fd) {
 }
 
 bool peer_lost_bytes(Connection& connection, int fd) {
-  if (connection.peer().closed.load() != 0 || connection.peer().finished.load() != 0) return false;
-  if (connection.outgoing().path.mode.load() != kRing) return false;
+  const auto says_so = [&] { return (connection.peer().closed.load() | connection.peer().finished.load()) != 0; };
+  if (says_so() || connection.outgoing().path.mode.load() != kRing) return false;
   if (!Receiver(connection.memory, connection.out()).has_data() || !tcp_peer_ended(fd)) return false;
+  if (says_so()) return false;  // just now: it does before it ends
   if (connection.reset_told.exchange(true)) return false;
   // As a reset leaves it, whatever the program does next.
   const int kept = errno;
