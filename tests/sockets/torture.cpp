@@ -1,8 +1,8 @@
 // sockets-torture: what goes wrong on purpose, meant to run under libviaduct-sockets.so. Everything that arrives is
 // verified; exit code 0 means that nothing was lost, nothing hung and nobody crashed.
 //
-//   sockets-torture kill|mix|leave|stopped|crowd|pool|waiters|storm|row|idle|hostile|giga|unread|namespaces|nofile|
-//   no-memfd|no-memory|no-proc ROUNDS [SEED]
+//   sockets-torture kill|mix|leave|stopped|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|unread|namespaces|
+//   nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -364,6 +364,7 @@ int main(int count, char** arguments) {
   if (mode == "leave") return leave(rounds, seed);
   if (mode == "pool") return pool(rounds, seed);
   if (mode == "waiters") return waiters(rounds, seed);
+  if (mode == "reopen") return reopen(rounds, seed);
   if (mode == "stopped") return stopped(rounds, seed);
   if (mode == "unread") return unread(rounds);
   if (mode == "namespaces") return namespaces(rounds);
@@ -377,8 +378,8 @@ int main(int count, char** arguments) {
   if (mode == "no-memory") return without(rounds, seed, no_memory);
   if (mode == "no-proc") return without(rounds, seed, no_proc);
   std::fprintf(stderr,
-               "usage: %s kill|mix|leave|stopped|crowd|pool|waiters|storm|row|idle|hostile|giga|unread|namespaces|"
-               "nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]\n",
+               "usage: %s kill|mix|leave|stopped|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|unread|"
+               "namespaces|nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]\n",
                arguments[0]);
   return 2;
 }

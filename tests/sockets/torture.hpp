@@ -1,6 +1,7 @@
 // What the modes of sockets-torture share: pairs of connected processes, and a look into somebody's memory.
 #pragma once
 
+#include <netinet/in.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -21,6 +22,10 @@ constexpr unsigned kHangSeconds = 20;
 constexpr int kSkipped = 77;
 
 int complain(const char* what);  // 1
+
+// A listener on the loopback, and its name; a connection to it. -1: it failed. No program that is started gets them.
+int listen_somewhere(sockaddr_in& name);
+int connect_to(const sockaddr_in& name);
 
 struct Pair {
   int client = -1;
@@ -75,6 +80,7 @@ int crowd(int rounds, unsigned seed);
 int idle(int hundreds);
 int leave(int rounds, unsigned seed);
 int pool(int rounds, unsigned seed);
+int reopen(int rounds, unsigned seed);
 int row(int thousands);
 int stopped(int rounds, unsigned seed);
 int waiters(int rounds, unsigned seed);

@@ -45,20 +45,6 @@ bool answer(int fd) {
          ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
 }
 
-int listen_somewhere(sockaddr_in& name) {
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  name = {AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
-  socklen_t size = sizeof name;
-  if (::bind(listener, reinterpret_cast<sockaddr*>(&name), size) != 0 || ::listen(listener, 128) != 0) return -1;
-  ::getsockname(listener, reinterpret_cast<sockaddr*>(&name), &size);
-  return listener;
-}
-
-int connect_to(const sockaddr_in& name) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  return ::connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0 ? fd : -1;
-}
-
 // This process's share of the memory that it has in common with others.
 std::size_t shared_bytes() {
   std::ifstream file("/proc/self/smaps_rollup");

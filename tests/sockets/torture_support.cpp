@@ -28,6 +28,20 @@ int complain(const char* what) {
   return 1;
 }
 
+int listen_somewhere(sockaddr_in& name) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  name = {AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
+  socklen_t size = sizeof name;
+  if (::bind(listener, reinterpret_cast<sockaddr*>(&name), size) != 0 || ::listen(listener, 128) != 0) return -1;
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&name), &size);
+  return listener;
+}
+
+int connect_to(const sockaddr_in& name) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  return ::connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0 ? fd : -1;
+}
+
 Pair make_pair() {
   Pair pair;
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
