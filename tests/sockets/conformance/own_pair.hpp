@@ -1,8 +1,13 @@
 // Both ends of a connection in one process, for what an agent cannot do: use them at the same time, or in a child.
 #pragma once
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <cstddef>
+#include <vector>
 
 #include "sockets/conformance/harness.hpp"
 
@@ -25,6 +30,12 @@ struct OwnPair {
   OwnPair(const OwnPair&) = delete;
   OwnPair& operator=(const OwnPair&) = delete;
 
+  // What is sent goes, and arrives, at once.
+  void no_delay() const {
+    const int on = 1;
+    for (const int fd : {client, server}) ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+
   // Used so much that it is on the ring where the process is accelerated.
   void warm() const {
     for (int i = 0; i < 40; ++i)
@@ -36,5 +47,13 @@ struct OwnPair {
   int client = -1;
   int server = -1;
 };
+
+// With as much as it takes, unread.
+inline void fill_up(int fd) {
+  std::vector<char> much(std::size_t{1} << 20);
+  for (std::size_t size = much.size(); size != 0; size /= 32)
+    while (::send(fd, much.data(), size, MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+    }
+}
 
 }  // namespace conformance

@@ -1,6 +1,5 @@
 // Room that comes late, and those who are told of it: a thread that sleeps since before the connection was full, one
 // that looks at a set from outside, a connection that has gone back to TCP meanwhile.
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -17,6 +16,7 @@
 
 #include "sockets/conformance/harness.hpp"
 #include "sockets/conformance/own_pair.hpp"
+#include "sockets/conformance/splice_into.hpp"
 
 namespace conformance {
 
@@ -30,23 +30,12 @@ int put(int set, int operation, int fd, std::uint32_t events) {
   return ::epoll_ctl(set, operation, fd, &event);
 }
 
-void fill_up(int fd) {
-  std::vector<char> much(std::size_t{1} << 20);
-  for (std::size_t size = much.size(); size != 0; size /= 32)
-    while (::send(fd, much.data(), size, MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
-    }
-}
-
 // As an urgent byte and a splice do.
 void send_by_tcp(int fd, bool urgent) {
-  if (urgent) {
+  if (urgent)
     call("urgent", ::send(fd, "!", 1, MSG_OOB));
-    return;
-  }
-  int pipe[2];
-  if (::pipe(pipe) != 0 || ::write(pipe[1], "abc", 3) != 3) note("no pipe");
-  call("splice", ::splice(pipe[0], nullptr, fd, nullptr, 3, 0));
-  for (const int end : pipe) ::close(end);
+  else
+    call("splice", splice_into(fd, "abc"));
 }
 
 // A thread that sleeps on a set, without a limit, and counts how often it is told of room.
