@@ -2,6 +2,7 @@
 // it.
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -12,6 +13,7 @@
 
 #include "sockets/conformance/harness.hpp"
 #include "sockets/conformance/own_pair.hpp"
+#include "sockets/conformance/splice_into.hpp"
 
 namespace conformance {
 
@@ -97,6 +99,24 @@ CASE(data, many_pieces_from_tcp, "readv of 200 pieces after the peer's direction
   call("readv", ::readv(link.fd, pieces.data(), static_cast<int>(pieces.size())), bytes.data());
   call("no more", ::recv(link.fd, bytes.data(), bytes.size(), MSG_DONTWAIT));
   ::close(link.fd);
+}
+
+CASE(data, counted_behind_the_ring,
+     "how much is there, where a part was sent by splice: FIONREAD, MSG_PEEK, MSG_TRUNC") {
+  for (const int flags : {0, 0 + MSG_PEEK, 0 + MSG_TRUNC, MSG_PEEK | MSG_TRUNC, MSG_PEEK | MSG_TRUNC | MSG_WAITALL}) {
+    const OwnPair pair;
+    pair.no_delay();
+    pair.warm();
+    std::array<char, 900> bytes{};
+    call("send", ::send(pair.client, bytes.data(), 518, 0));
+    call("splice", splice_into(pair.client, {bytes.data(), 460}));
+    ::usleep(5'000);
+    int unread = 0;
+    call("FIONREAD", ::ioctl(pair.server, FIONREAD, &unread));
+    note("unread %d", unread);
+    call("recv", ::recv(pair.server, bytes.data(), bytes.size(), flags | MSG_DONTWAIT));
+    call("recv again", ::recv(pair.server, bytes.data(), bytes.size(), MSG_DONTWAIT));
+  }
 }
 
 CASE(epoll, modified_half_on_tcp,
