@@ -1,0 +1,55 @@
+// A connection that has two descriptors in its process, one of which it has passed to itself.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "sockets/conformance/harness.hpp"
+#include "sockets/conformance/own_pair.hpp"
+#include "sockets/conformance/splice_into.hpp"
+#include "sockets/pass_descriptor.hpp"
+
+namespace conformance {
+
+namespace {
+
+int passed_to_oneself(int fd) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return -1;
+  const bool passed = viaduct::sockets::pass_descriptor(pair[0], fd);
+  const int taken = passed ? viaduct::sockets::take_descriptor(pair[1]) : -1;
+  for (const int end : pair) ::close(end);
+  if (taken < 0) note("not passed");
+  return taken;
+}
+
+}  // namespace
+
+CASE(process, passed_behind_splice,
+     "one sends and splices, the other passes its descriptor to itself, one sends more: every byte comes") {
+  for (const bool kept : {false, true}) {
+    OwnPair pair;
+    pair.no_delay();
+    pair.warm();
+    std::vector<char> bytes(40'562);
+    fill(bytes.data(), bytes.size(), 0);
+    call("send", ::send(pair.client, bytes.data(), bytes.size(), 0));
+    call("splice", splice_into(pair.client, "spliced bytes"));
+    ::usleep(5'000);
+    const int passed = passed_to_oneself(pair.server);
+    if (!kept) ::close(std::exchange(pair.server, -1));
+    call("send", ::send(pair.client, "last", 4, 0));
+    ::usleep(5'000);
+    std::uint64_t seen = digest(nullptr, 0);
+    int received = 0;
+    for (ssize_t got; (got = ::recv(passed, bytes.data(), bytes.size(), MSG_DONTWAIT)) > 0;
+         received += static_cast<int>(got))
+      seen = digest(bytes.data(), static_cast<std::size_t>(got), seen);
+    note("received %d, digest %llx", received, static_cast<unsigned long long>(seen));
+    ::close(passed);
+  }
+}
+
+}  // namespace conformance
