@@ -5,11 +5,15 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <thread>
+#include <vector>
 
 #include "sockets/conformance/harness.hpp"
 #include "sockets/conformance/sleeps_in.hpp"
@@ -215,6 +219,61 @@ CASE(signals, mixed_handlers_one_way,
   call("without", ::recv(link.fd, in, sizeof in, 0));
   other.join();
   ::close(link.fd);
+}
+
+namespace {
+
+bool poll_all(const std::vector<Link>& links, int pipe) {
+  std::vector<pollfd> entries{{pipe, POLLIN, 0}};
+  for (const Link& link : links) entries.push_back({link.fd, POLLIN, 0});
+  ::poll(entries.data(), entries.size(), -1);
+  return entries[0].revents != 0;
+}
+
+bool select_all(const std::vector<Link>& links, int pipe) {
+  fd_set readable;
+  FD_ZERO(&readable);
+  FD_SET(pipe, &readable);
+  int most = pipe;
+  for (const Link& link : links) {
+    FD_SET(link.fd, &readable);
+    most = std::max(most, link.fd);
+  }
+  ::select(most + 1, &readable, nullptr, nullptr, nullptr);
+  return FD_ISSET(pipe, &readable);
+}
+
+}  // namespace
+
+CASE(wait, crowd_asleep,
+     "threads in poll and select on the same 100 connections, which have been used: sleeping is free") {
+  constexpr int kCrowd = 100;
+  std::vector<Link> links;
+  for (int i = 0; i < kCrowd; ++i) links.push_back(run.warm());
+  int pipe[2];
+  if (::pipe(pipe) != 0) return;
+  std::atomic<int> taken = 0;
+  std::vector<std::thread> threads;
+  for (const auto wait : {poll_all, poll_all, select_all, select_all})
+    threads.emplace_back([&, wait] {
+      while (!wait(links, pipe[0])) {
+        char bytes[64];
+        for (const Link& link : links)
+          taken += static_cast<int>(std::max<ssize_t>(::recv(link.fd, bytes, sizeof bytes, MSG_DONTWAIT), 0));
+      }
+    });
+  constexpr int kRounds = 5;
+  for (int round = 0; round < kRounds; ++round)
+    for (Link& link : links) run.peer_sends(link, 1);
+  for (int ms = 0; ms < 1000 && taken != kRounds * kCrowd; ++ms) ::usleep(1000);
+  note("taken %d", taken.load());
+  const auto sleep = [] { ::usleep(kSleepMs * 1000); };
+  sleep();  // whoever looks for what others might have taken does so less and less
+  note("slept %d", sleeps_in(sleep, RUSAGE_SELF, static_cast<int>(threads.size())));
+  call("write", ::write(pipe[1], "x", 1));
+  for (std::thread& thread : threads) thread.join();
+  for (const Link& link : links) ::close(link.fd);
+  for (const int fd : pipe) ::close(fd);
 }
 
 }  // namespace conformance
