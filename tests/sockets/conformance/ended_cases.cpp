@@ -114,6 +114,23 @@ CASE(epoll, end_on_edge, "EPOLLRDHUP with EPOLLET is told once") {
   }
 }
 
+CASE(epoll, end_on_edge_has_room, "EPOLLET without EPOLLRDHUP: the edge of the end says that there is room too") {
+  for (const Order order : {Order::close, Order::shutdown})
+    for (const std::uint32_t events : {static_cast<unsigned>(EPOLLIN | EPOLLOUT), EPOLLRDNORM | EPOLLWRNORM | 0U}) {
+      const Link link = run.warm();
+      const int set = ::epoll_create1(0);
+      call("ADD", put(set, EPOLL_CTL_ADD, link.fd, events | EPOLLET));
+      call("room", wait_for(set, 1000));
+      call("nothing", wait_for(set, 20));
+      run.peer_says("the peer", order, link, SHUT_WR);
+      epoll_event event{};
+      call("the end", ::epoll_wait(set, &event, 1, 1000));
+      note("%s", poll_bits(event.events).c_str());
+      call("no more", wait_for(set, 20));
+      for (const int fd : {set, link.fd}) ::close(fd);
+    }
+}
+
 namespace {
 
 // Another process accepts a connection, which exec closes, and uses it until it is on the ring. Then it does what
