@@ -1,7 +1,10 @@
-// A connection that has two descriptors in its process, one of which it has passed to itself.
+// A connection that has two descriptors in its process: a dup, or one that it has passed to itself.
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -25,7 +28,36 @@ int passed_to_oneself(int fd) {
   return taken;
 }
 
+void note_unread(int fd) {
+  pollfd entry{fd, POLLIN | POLLOUT, 0};
+  ::poll(&entry, 1, 0);
+  note("poll says %s", poll_bits(static_cast<unsigned>(entry.revents)).c_str());
+  int unread = -1;
+  call("FIONREAD", ::ioctl(fd, FIONREAD, &unread));
+  note("unread %d", unread);
+}
+
 }  // namespace
+
+CASE(life, disconnected_dup,
+     "connect with AF_UNSPEC on one of two descriptors, bytes unread: what the other says, and the peer") {
+  for (const bool by_dup : {false, true}) {
+    Link link = run.warm();
+    const int dup = ::dup(link.fd);
+    const auto [taken_apart, other] = by_dup ? std::pair{dup, link.fd} : std::pair{link.fd, dup};
+    run.peer_sends(link, 936);
+    ::usleep(5'000);
+    sockaddr none{};
+    none.sa_family = AF_UNSPEC;
+    call("connect AF_UNSPEC", ::connect(taken_apart, &none, sizeof none));
+    note_unread(other);
+    std::array<char, 1000> bytes;
+    for (int i = 0; i < 2; ++i) call("recv", ::recv(other, bytes.data(), bytes.size(), MSG_DONTWAIT));
+    call("send", ::send(other, "x", 1, MSG_NOSIGNAL));
+    run.peer_says("the peer receives", Order::receive_once, link, 1, MSG_DONTWAIT);
+    for (const int fd : {dup, link.fd}) ::close(fd);
+  }
+}
 
 CASE(process, passed_behind_splice,
      "one sends and splices, the other passes its descriptor to itself, one sends more: every byte comes") {
