@@ -59,6 +59,22 @@ CASE(life, disconnected_dup,
   }
 }
 
+CASE(process, passed_after_shutdown,
+     "shutdown(SHUT_RD), then SCM_RIGHTS to oneself: what comes later is the new descriptor's") {
+  for (const int flags : {0, 0 + MSG_PEEK}) {
+    Link link = run.warm();
+    call("shutdown", ::shutdown(link.fd, SHUT_RD));
+    const int passed = passed_to_oneself(link.fd);
+    run.peer_sends(link, 16'000);
+    ::usleep(5'000);
+    std::vector<char> bytes(100'000);
+    call("recv", ::recv(passed, bytes.data(), bytes.size(), MSG_DONTWAIT | flags), bytes.data());
+    call("recv again", ::recv(passed, bytes.data(), bytes.size(), MSG_DONTWAIT), bytes.data());
+    call("recv on the old one", ::recv(link.fd, bytes.data(), bytes.size(), MSG_DONTWAIT));
+    for (const int fd : {passed, link.fd}) ::close(fd);
+  }
+}
+
 CASE(process, passed_behind_splice,
      "one sends and splices, the other passes its descriptor to itself, one sends more: every byte comes") {
   for (const bool kept : {false, true}) {
