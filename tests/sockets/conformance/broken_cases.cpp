@@ -5,7 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <vector>
+
 #include "sockets/conformance/harness.hpp"
+#include "sockets/conformance/own_pair.hpp"
 #include "sockets/conformance/splice_into.hpp"
 
 namespace conformance {
@@ -48,6 +51,18 @@ CASE(data, sendfile_to_nobody, "sendfile to a peer that has closed, or shut down
       ::close(link.fd);
     }
   ::close(file);
+}
+
+CASE(life, shutdown_behind_full,
+     "one fills a connection and shuts down both halves; the other, which has read nothing, sends") {
+  count_broken();
+  const OwnPair pair;
+  pair.warm();
+  fill_up(pair.client);
+  call("shutdown", ::shutdown(pair.client, SHUT_RDWR));
+  arrive();
+  const std::vector<char> bytes(1000);
+  call_and_count("send", ::send(pair.server, bytes.data(), bytes.size(), 0));
 }
 
 CASE(data, splice_after_reset, "splice into a connection tells of a reset that nobody was told of, without SIGPIPE") {
