@@ -44,7 +44,7 @@ struct alignas(kLine) Connection {
   std::atomic<bool> look_at_kernel{false};    // it reported something: the next empty look must ask it
   std::atomic<bool> rang{false};              // for the peer, since the last wait
   std::atomic<bool> reset_told{false};        // the peer died with bytes unread: said once
-  std::atomic<bool> end_seen{false};          // by a receive, of a peer that never said so: it was killed
+  std::atomic<bool> end_seen{false};          // of a peer that never said so: it was killed
   std::atomic<bool> reads_no_more{false};     // the program has shut its receiving half down
   std::atomic<bool> sends_no_more{false};     // or its sending half
   std::atomic<bool> blocked{false};           // a send found no room; room has not been reported since
@@ -136,6 +136,11 @@ struct alignas(kLine) Connection {
   bool peer_says_end() const {
     return (peer().closed.load(std::memory_order_relaxed) | peer().finished.load(std::memory_order_relaxed)) != 0 &&
            vain_asks.load(std::memory_order_relaxed) < 1000;
+  }
+
+  // The kernel says so.
+  void note_end() {
+    if (peer().finished.load() == 0 && !reads_no_more.load()) end_seen.store(true, std::memory_order_relaxed);
   }
 
   // Of this process with its one thread, and the peer has asked for nothing that it may come to do itself.

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
+#include <cerrno>
 #include <cstdint>
 
 #include "sockets/epoll_set_state.hpp"
@@ -59,13 +60,15 @@ inline std::uint32_t kernel_adds(const EpollItem& item) {
   const std::uint32_t events = on_edge(item) && known ? 0 : item.events;
   const bool in_on_tcp = (events & kEpollData) != 0 && receives_over_tcp(*item.connection);
   const bool out_on_tcp = (item.events & kEpollRoom) != 0 && !sends_on_ring(*item.connection);  // on an edge too
-  const bool over = item.connection->peer_says_end() || item.connection->has_shut_down();
+  const bool over = item.connection->peer_says_end() || item.connection->has_shut_down() ||
+                    item.connection->end_seen.load(std::memory_order_relaxed);
   if (!over && !in_on_tcp && !out_on_tcp) [[likely]]
     return 0;
   pollfd entry{item.fd, static_cast<short>(POLLRDHUP | (in_on_tcp ? kEpollData : 0) | (out_on_tcp ? kEpollRoom : 0)),
                0};
   kernel::libc().poll(&entry, 1, 0);
   auto bits = static_cast<std::uint32_t>(entry.revents);
+  if (item.connection->pending_error.load(std::memory_order_relaxed) == ECONNRESET) bits |= EPOLLERR | EPOLLHUP;
   if ((bits & EPOLLRDHUP) != 0) bits |= kEpollData;
   if ((bits & kEpollData) != 0 && in_on_tcp && !readable_after_all(*item.connection, item.fd, true))
     bits &= ~kEpollData;

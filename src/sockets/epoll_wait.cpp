@@ -308,7 +308,7 @@ class Waiting : Listening {
       took_ = std::min(took_, time_had_nobody_slept(connection, slept_since_, set_.last_kernel_ns));
     std::uint32_t bits = event.events;
     std::uint32_t over = bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
-    if (over != 0) tcp_heard_ = true;
+    if (over != 0) tcp_heard_ = true, connection.note_end();
     const std::uint32_t in = bits & kEpollData;
     if (over != 0 || in != 0) connection.look_at_kernel.store(true, std::memory_order_relaxed);
     if ((over != 0 || in != 0) && find_reset(connection, item.fd)) over |= EPOLLERR | EPOLLHUP;

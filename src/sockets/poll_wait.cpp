@@ -102,6 +102,7 @@ class Polling {
                                  ((entry.events & kIn) != 0 && receives_over_tcp(*connection));
         only_rings_ &= !half_on_tcp;
         ending_ |= (half_on_tcp && entry.revents != 0) || connection->peer_says_end() || connection->has_shut_down() ||
+                   connection->end_seen.load(std::memory_order_relaxed) ||
                    ((entry.events & POLLPRI) != 0 &&
                     connection->incoming().path.mode.load(std::memory_order_relaxed) == kBack);
       } else if (EpollSet* const set = find_set(entry.fd)) {
@@ -240,6 +241,7 @@ class Polling {
       took_ = std::min(took_, time_had_nobody_slept(connection, slept_since_, last_kernel_ns));
     if ((said & POLLRDHUP) != 0 && find_reset(connection, entry.fd)) said |= POLLERR | POLLHUP;
     const bool over = (said & kOver) != 0;
+    if (over) connection.note_end();
     const std::uint32_t own_sleeps = slept_since_ != 0 && (entry.events & kIn) != 0 ? 1 : 0;
     short bits = static_cast<short>(said & (entry.events | POLLERR | POLLHUP | POLLNVAL) & ~(kIn | kOut));
     bits |= ring_says(entry, connection);

@@ -226,8 +226,7 @@ class Reading {
     if (answer == 0) {
       connection_.look_at_kernel.store(true, std::memory_order_relaxed);  // the next time too: it lasts
       if (peer_lost_bytes(connection_, fd_)) return errno = ECONNRESET, Got::fault;
-      if (connection_.peer().finished.load() == 0 && !connection_.reads_no_more.load())
-        connection_.end_seen.store(true, std::memory_order_relaxed);
+      connection_.note_end();
       return Got::end;
     }
     if (answer < 0) return Got::fault;
