@@ -204,18 +204,21 @@ VIADUCT_EXPORT int shutdown(int fd, int how) {
   Connection* const connection = find_connection(fd);
   if (connection == nullptr || how < SHUT_RD || how > SHUT_RDWR) return libc().shutdown(fd, how);
   note_tcp_use();
+  const bool sent = connection->sends_no_more.load(), read = connection->reads_no_more.load();
+  // Before the end itself: who attaches just now tells of it, or this call finds it attached.
+  if (how != SHUT_RD) connection->sends_no_more.store(true);
+  if (how != SHUT_WR) connection->reads_no_more.store(true);
   if (!connection->attached()) {
     const int result = libc().shutdown(fd, how);
-    if (result == 0 && how != SHUT_RD) connection->sends_no_more.store(true);
-    if (result == 0 && how != SHUT_WR) connection->reads_no_more.store(true);
-    if (connection->attached()) tell_of_shutdown(*connection);
+    if (result != 0) {
+      connection->sends_no_more.store(sent);
+      connection->reads_no_more.store(read);
+    }
     return result;
   }
   serve_requests(*connection, fd);  // there is no other time for it
   // What is being sent is in the ring before the end is seen.
   const SendingLock lock(connection->memory, connection->out());
-  if (how != SHUT_RD) connection->sends_no_more.store(true);
-  if (how != SHUT_WR) connection->reads_no_more.store(true);
   tell_of_shutdown(*connection);
   wake_room_sleepers(connection->outgoing().room);  // another thread, in the middle of a send
   return libc().shutdown(fd, how);
