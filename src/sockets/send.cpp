@@ -242,7 +242,11 @@ Route next_route(Connection& connection, int fd) {
     const SendingLock lock(connection.memory, connection.out());
     return choose(connection, fd, true);
   }();
-  if (route == Route::tcp) hand_back_sending(connection, fd, Why::handed_back);
+  if (route != Route::ring) note_tcp_use();
+  if (route == Route::tcp) {
+    (void)find_reset(connection, fd);
+    hand_back_sending(connection, fd, Why::handed_back);
+  }
   return route;
 }
 

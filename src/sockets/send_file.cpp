@@ -76,8 +76,9 @@ ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset
   const AtMemory here;
   // What is cut here the kernel would have taken at once, before the peer's answer.
   if (count > kLargestChunk) {
+    if (tells_reset(connection)) return -1;
     const Route route = next_route(connection, fd);
-    if (route == Route::tcp) return kernel::libc().sendfile(fd, file, offset, count);
+    if (route == Route::tcp) return tells_reset(connection) ? -1 : kernel::libc().sendfile(fd, file, offset, count);
     if (route == Route::tcp_counted) Counted(connection.own().raw_senders, Counted::Already{}).end();  // counted anew
   }
   off_t at = offset != nullptr ? *offset : ::lseek(file, 0, SEEK_CUR);
@@ -146,7 +147,6 @@ ssize_t straight_from_pipe(Connection& connection, int fd, int pipe, std::size_t
 ssize_t stream_splice(Connection& connection, int fd, int pipe, std::size_t count, unsigned flags) {
   const Uncancelled here;
   const AtMemory at_ring;
-  if (tells_reset(connection)) return -1;
   const int of_pipe = kernel::libc().fcntl(pipe, F_GETFL);
   const bool waits_for_pipe = (flags & SPLICE_F_NONBLOCK) == 0 && (of_pipe & O_NONBLOCK) == 0;
   const bool waits_for_room = !is_nonblocking(connection, fd);
@@ -167,12 +167,13 @@ ssize_t stream_splice(Connection& connection, int fd, int pipe, std::size_t coun
     const Pipe has = look_into(pipe, total == 0 && waits_for_pipe);
     if (has == Pipe::has_ended) return result(0);
     if (has == Pipe::is_empty) return errno = EAGAIN, result(-1);
-    if (has == Pipe::interrupted) return result(-1);
+    if (has == Pipe::interrupted && total == 0 && signal_handlers() == Handlers::restart) continue;
+    if (has == Pipe::interrupted || (total == 0 && tells_reset(connection))) return result(-1);
     if (const Route route = next_route(connection, fd); route == Route::tcp_counted) {
       const Counted raw(connection.own().raw_senders, Counted::Already{});
       return result(total == 0 ? call() : 0);
     } else if (route == Route::tcp) {
-      return result(total == 0 ? call() : 0);
+      return total != 0 ? result(0) : tells_reset(connection) ? -1 : call();
     }
     const ssize_t moved = straight_from_pipe(connection, fd, pipe, count - total);
     if (moved > 0)

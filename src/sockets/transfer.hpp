@@ -37,8 +37,8 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* pieces, std:
 bool tells_reset(Connection& connection);
 // The ring is full. False: errno says why nothing more is sent. `has_some`: of this call something is.
 bool goes_on_when_full(Connection& connection, int fd, SendWait& wait, bool may_wait, bool has_some);
-// How the next bytes go. tcp: for good. tcp_counted: while the peer does not use the ring yet; own().raw_senders
-// counts this one already.
+// How the next bytes go. tcp: for good, and there may be a reset to tell now. tcp_counted: while the peer does not use
+// the ring yet; own().raw_senders counts this one already.
 enum class Route { ring, tcp, tcp_counted };
 Route next_route(Connection& connection, int fd);
 
