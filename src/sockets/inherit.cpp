@@ -146,7 +146,7 @@ struct Mapping {
   void* start;
   std::size_t size;
 };
-constinit thread_local Mapping left_by_child{};
+constinit thread_local Mapping left_by_child [[gnu::tls_model("initial-exec")]]{};
 
 }  // namespace
 
