@@ -50,7 +50,10 @@ class Polling {
       const bool enough = count_ == 1 && (entries_[0].revents & kIn) != 0 && is_news(entries_[0].fd);
       const bool asked_lately = now - last_kernel_ns < kKernelTurnNs && last_kernel_set == set_;
       if (found != 0 && !ending_ && !tcp_is_older_ && (enough || asked_lately)) return found;
-      if (found != 0) return ask_kernel(Deadline::at_ns(0));
+      if (found != 0) {
+        if (const int all = ask_kernel(Deadline::at_ns(0)); all != 0) return all;
+        if (!deadline.expired(now)) continue;  // another thread has taken it meanwhile
+      }
       if (deadline.expired(now)) return ask_kernel(deadline);
       if (only_rings_ || !asked_lately) {
         if (!only_rings_)
