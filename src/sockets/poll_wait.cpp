@@ -47,7 +47,8 @@ class Polling {
       const int found = from_rings();
       const std::uint64_t now = now_ns();
       // Room alone would hide the end for ever, and so would bytes that nobody reads.
-      const bool enough = count_ == 1 && (entries_[0].revents & kIn) != 0 && is_news(entries_[0].fd);
+      const bool enough = count_ == 1 && (entries_[0].revents & kIn) != 0 &&
+                          (is_news(entries_[0].fd) || kernel_says(entries_[0].fd, POLLRDHUP) == 0);
       const bool asked_lately = now - last_kernel_ns < kKernelTurnNs && last_kernel_set == set_;
       if (found != 0 && !ending_ && !tcp_is_older_ && (enough || asked_lately)) return found;
       if (found != 0) {
