@@ -106,7 +106,7 @@ class OtherNumbers {
 };
 
 // A vfork child closes all that it finds before it becomes another program, which may go on with a connection of its
-// parent and needs its memory. What it has put in that place itself is not to be closed by that.
+// parent and needs its memory. What it has put in that place itself has no such flag, and is closed.
 bool is_left_to_exec(int fd) {
   return (libc().fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
 }

@@ -213,7 +213,7 @@ Departure::Departure(const char* path, char* const* environment, bool everything
   int at = std::sprintf(text, "%s=", kInheritVariable);
   each_staying(everything, [&](int fd, Connection& connection) {
     if_still_open(fd, connection, [&] {
-      // Closed by a vfork child, which cannot tell ours from its parent's; or a number that nobody looks at afterwards.
+      // Closed by a vfork child, past this library; or a number that nobody looks at afterwards.
       const bool there = connection.memory.fd >= 0 && kernel::libc().fcntl(connection.memory.fd, F_GETFD) >= 0;
       const bool fits = static_cast<std::size_t>(at) + kEntryText <= size_ - list;
       if (!there || !fits || fd >= kLookAtInherited) return make_plain(connection, fd, Why::no_descriptors);

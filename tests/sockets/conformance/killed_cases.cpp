@@ -100,7 +100,7 @@ CASE(wait, killed_unread,
   run.agent.kill();
   for (const Watched& one : all) {
     unsigned told = 0;
-    // It is not found out at the first look, nor told at each.
+    // It is not found out at the first look.
     for (int ms = 0; ms < 50; ++ms, ::usleep(1000)) told |= look_at(one);
     note("%s, asked for %s: %s tells %s", one.reset ? "reset" : "ended", poll_bits(one.events).c_str(),
          one.set >= 0 ? "epoll" : "poll", poll_bits(told).c_str());

@@ -30,8 +30,8 @@ int put(int set, int operation, int fd, std::uint32_t events) {
   return ::epoll_ctl(set, operation, fd, &event);
 }
 
-// As an urgent byte and a splice do.
-void send_by_tcp(int fd, bool urgent) {
+// An urgent byte goes by TCP, which the connection then stays on; what a pipe holds does not.
+void send_otherwise(int fd, bool urgent) {
   if (urgent)
     call("urgent", ::send(fd, "!", 1, MSG_OOB));
   else
@@ -134,7 +134,7 @@ CASE(epoll, room_after_hand_back,
     call("room", ::epoll_wait(set, &event, 1, 1000));
     for (int i = 0; i < 20; ++i)
       if (::epoll_wait(set, &event, 1, 5) != 0) note("told again");
-    send_by_tcp(link.fd, urgent);
+    send_otherwise(link.fd, urgent);
     do fill_up(link.fd);
     while (::epoll_wait(set, &event, 1, 50) == 1);
     run.agent.begin(Order::receive_to_end, link.number);
@@ -150,9 +150,9 @@ CASE(epoll, room_after_hand_back,
 CASE(epoll, room_after_hand_back_asleep,
      "the same with a thread that sleeps in epoll_wait meanwhile; either end is the one that leaves the ring") {
   const std::function<void(const OwnPair&)> leaves[] = {
-      [](const OwnPair& pair) { send_by_tcp(pair.client, true); },
-      [](const OwnPair& pair) { send_by_tcp(pair.client, false); },
-      [](const OwnPair& pair) { send_by_tcp(pair.server, false); },
+      [](const OwnPair& pair) { send_otherwise(pair.client, true); },
+      [](const OwnPair& pair) { send_otherwise(pair.client, false); },
+      [](const OwnPair& pair) { send_otherwise(pair.server, false); },
       [](const OwnPair& pair) { call("the other end's shutdown", ::shutdown(pair.server, SHUT_WR)); },
   };
   for (const auto& leave : leaves) {

@@ -1,4 +1,4 @@
-// Bytes that a connection gets from a pipe: by TCP, behind what is in its ring.
+// Bytes that a connection gets from a pipe.
 #pragma once
 
 #include <fcntl.h>
