@@ -14,7 +14,6 @@
 #include "sockets/export.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/messages_limit.hpp"
-#include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/rights.hpp"
 #include "sockets/table.hpp"

@@ -12,6 +12,7 @@
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/export.hpp"
+#include "sockets/hand_back.hpp"
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"

@@ -11,7 +11,6 @@
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set_state.hpp"
 #include "sockets/kernel.hpp"
-#include "sockets/path.hpp"
 #include "sockets/slab.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"

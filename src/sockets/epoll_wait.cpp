@@ -7,6 +7,7 @@
 
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_listen.hpp"
+#include "sockets/hand_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/retired.hpp"

@@ -6,6 +6,7 @@
 #include "base/spinner.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set_state.hpp"
+#include "sockets/hand_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"

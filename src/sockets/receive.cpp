@@ -10,6 +10,7 @@
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/few_or_many.hpp"
+#include "sockets/hand_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"

@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "sockets/cancellation.hpp"
+#include "sockets/hand_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/retired.hpp"

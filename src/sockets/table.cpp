@@ -10,6 +10,7 @@
 #include "base/clock.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
+#include "sockets/hand_back.hpp"
 #include "sockets/inherit.hpp"
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"

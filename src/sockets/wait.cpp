@@ -12,6 +12,7 @@
 
 #include "base/fence.hpp"
 #include "sockets/cancellation.hpp"
+#include "sockets/hand_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/retired.hpp"

@@ -1,0 +1,268 @@
+#include "sockets/hand_back.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/spin.hpp"
+#include "sockets/cancellation.hpp"
+#include "sockets/epoll_set.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
+#include "sockets/peer_socket.hpp"
+#include "sockets/tcp_position.hpp"
+#include "sockets/transfer.hpp"
+#include "sockets/wait.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+// Under the sending lock of the direction; `fd`: the end that sends in it.
+void leave_ring(Direction& direction, int fd, Opened opened) {
+  Path& path = direction.path;
+  std::uint64_t written = 0;
+  (void)tcp_written(fd, written, opened);
+  if (path.mode.load() == kTcp) path.ring_from.store(written);
+  path.tcp_from.store(written);
+  path.mode.store(kBack, std::memory_order_release);  // R3
+}
+
+// As the program set it.
+void restore_options(Connection& connection, int fd) {
+  const auto& libc = kernel::libc();
+  const int nodelay = connection.nodelay.load();
+  const int cork = connection.cork.load();
+  if (nodelay == 0) libc.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof nodelay);
+  if (cork != 0) libc.setsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof cork);
+}
+
+// A send buffer that somebody made smaller than what is in the ring, by SO_SNDBUF or TCP_NOTSENT_LOWAT, and nobody may
+// be there to empty it.
+class RoomySendBuffer {
+ public:
+  explicit RoomySendBuffer(int fd) : fd_(fd) {}
+  ~RoomySendBuffer() {
+    if (size_ != 0) resize(size_ / 2);  // the kernel doubles what it is told
+    if (unsent_) set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, *unsent_);
+  }
+  RoomySendBuffer(const RoomySendBuffer&) = delete;
+  RoomySendBuffer& operator=(const RoomySendBuffer&) = delete;
+
+  void grow() {
+    constexpr int kAnybodyMay = 2 * 212992;  // net.core.wmem_max, doubled: above it SO_SNDBUF might make it smaller
+    constexpr int kNoLimit = -1;
+    if (std::exchange(grown_, true)) return;
+    const int size = get(SOL_SOCKET, SO_SNDBUF), unsent = get(IPPROTO_TCP, TCP_NOTSENT_LOWAT);
+    if (set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kNoLimit)) unsent_ = unsent;
+    const int much = static_cast<int>(kMostBulkBytes);
+    if (size < 2 * much &&
+        (set(SOL_SOCKET, SO_SNDBUFFORCE, much) || (size < kAnybodyMay && set(SOL_SOCKET, SO_SNDBUF, much))))
+      size_ = size;
+  }
+
+ private:
+  int get(int level, int option) const {
+    int value = 0;
+    socklen_t size = sizeof value;
+    return kernel::libc().getsockopt(fd_, level, option, &value, &size) == 0 ? value : 0;
+  }
+  bool set(int level, int option, int value) const {
+    return kernel::libc().setsockopt(fd_, level, option, &value, sizeof value) == 0;
+  }
+  void resize(int bytes) const {
+    if (!set(SOL_SOCKET, SO_SNDBUFFORCE, bytes)) set(SOL_SOCKET, SO_SNDBUF, bytes);
+  }
+
+  int fd_;
+  bool grown_ = false;
+  int size_ = 0;  // as it was
+  std::optional<int> unsent_;
+};
+
+// Waits where the socket does not take more; a descriptor that is set to non-blocking must not lose bytes here.
+bool send_all(int fd, const char* bytes, std::size_t size, RoomySendBuffer& buffer) {
+  const auto& libc = kernel::libc();
+  while (size != 0) {
+    const ssize_t sent = libc.send(fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      bytes += sent;
+      size -= static_cast<std::size_t>(sent);
+    } else if (errno == EAGAIN) {
+      buffer.grow();
+      pollfd entry{fd, POLLOUT, 0};
+      libc.poll(&entry, 1, 100);
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Under the sending lock of that direction: what its receiver has not read goes over TCP, from the socket `fd`.
+void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Opened opened) {
+  Direction& ring = memory.direction(direction);
+  const bool used = ring.path.mode.load() == kRing;
+  if (used) ring.path.sent_again.store(1);
+  leave_ring(ring, fd, opened);
+  Receiver unread(memory, direction);
+  RoomySendBuffer socket(fd);
+  char buffer[4096];
+  // No more than the ring can hold: a peer that writes into its own end keeps nobody here.
+  std::size_t most = used ? memory.bulk_bytes + kRingBytes : 0;
+  for (bool alive = true; alive && most >= sizeof buffer; most -= sizeof buffer) {
+    const iovec piece{buffer, sizeof buffer};
+    Pieces pieces(&piece, 1);
+    const std::size_t size = unread.read(pieces, Receiver::Take::consume);
+    if (size == 0) break;
+    alive = send_all(fd, buffer, size, socket);
+  }
+}
+
+void leave_ring_for_good(Connection& connection, int fd, Why why) {
+  const SendingLock lock(connection.memory, connection.out());
+  const std::uint32_t mode = connection.outgoing().path.mode.load();
+  if (mode == kBack) return;
+  if ((connection.peer().request.load() & kTakeBack) != 0) return serve_take_back(connection, fd);
+  // A peer that sleeps until it may send on cannot be woken afterwards.
+  if (mode == kRing && connection.peer().closed.load() == 0 &&
+      (connection.incoming().room.armed.exchange(0) & kInPoll) != 0)
+    ring_once(connection, fd);
+  leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
+  connection.set_why(why);
+  restore_options(connection, fd);
+}
+
+}  // namespace
+
+void hand_back_sending(Connection& connection, int fd, Why why) {
+  const Uncancelled here;
+  leave_ring_for_good(connection, fd, why);
+  sets_note_back(connection);
+}
+
+void serve_take_back(Connection& connection, int fd) {
+  const Uncancelled here;
+  // After the end of our stream TCP takes no more: it will be read from the ring after all (follow_path()).
+  if (connection.outgoing().path.mode.load() == kBack || connection.own().finished.load() != 0) return;
+  send_unread_over_tcp(connection.memory, connection.out(), fd, connection.opened.load());
+  connection.set_why(Why::handed_back);
+  restore_options(connection, fd);
+}
+
+namespace {
+
+// Whoever holds it now has let it go. False: it is held for long by somebody who lives, who may have been stopped in
+// the middle of a send: not to be taken over, for its bytes would be lost.
+bool wait_until_free(const std::atomic<std::uint32_t>& lock) {
+  constexpr int kLooks = 200, kTurns = 2000;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const std::uint32_t holder = lock.load();
+    if (holder == 0) return true;
+    if (turn < kLooks) {
+      cpu_relax();
+    } else {
+      if (thread_is_gone(holder)) return true;
+      ::sched_yield();
+    }
+  }
+  return false;
+}
+
+// It does not look at the connection, for whatever reason: with a descriptor of its socket we can do what it would.
+// False: it is in the middle of a send, behind which it will look.
+bool serve_in_place_of_peer(Connection& connection, int fd) {
+  Fd theirs = borrow_peer_socket(connection.peer().pid.load(), fd);
+  for (const auto& holder : connection.peer().holders.members)  // who attached last may have left it to another
+    if (!theirs) theirs = borrow_peer_socket(holder.load(), fd);
+  if (!theirs) return true;
+  Direction& in = connection.incoming();
+  if (!wait_until_free(in.sending.lock)) return false;
+  const SendingLock lock(connection.memory, connection.in());
+  if (in.path.mode.load() != kBack && connection.peer().finished.load() == 0)
+    send_unread_over_tcp(connection.memory, connection.in(), theirs.get(), connection.opened_as_peer_sees_it());
+  return true;
+}
+
+bool peer_sends_no_more(const Connection& connection, int fd) {
+  return (connection.peer().finished.load() | connection.peer().closed.load()) != 0 || has_ended(connection, fd, 0);
+}
+
+// What is in the ring will not come over TCP: the peer left the ring before it knew that it should send it again, or
+// has ended. So whoever knows of the ring reads it after all.
+void keep_reading_ring(Connection& connection, bool peer_has_ended) {
+  Direction& in = connection.incoming();
+  // Whoever sends it again holds the lock from before it says kBack until the ring is empty.
+  if (!peer_has_ended && (in.path.mode.load() != kBack || !wait_until_free(in.sending.lock))) return;
+  {
+    const StreamLock lock(in.receiving.lock);
+    if (!Receiver(connection.memory, connection.in()).has_data()) return;
+    connection.own().request.fetch_and(~std::uint32_t{kTakeBack});
+    if (in.receiving.stage.load() != kDiscard) return;
+    in.receiving.stage.store(kReadRing);
+    connection.resumed.fetch_add(1);
+  }
+  sets_note_resumed(connection);  // who found nothing meanwhile
+}
+
+}  // namespace
+
+bool ask_for_unread_over_tcp(Connection& connection, int fd) {
+  Direction& in = connection.incoming();
+  const StreamLock lock(in.receiving.lock);
+  in.data.armed.store(0);
+  if (in.path.mode.load() == kBack || peer_sends_no_more(connection, fd)) return false;
+  connection.own().request.fetch_or(kTakeBack);
+  // From here on nobody of this side reads the ring.
+  if (receives_on_ring(connection)) in.receiving.stage.store(kDiscard);
+  return Receiver(connection.memory, connection.in()).has_data();
+}
+
+bool begin_hand_back(Connection& connection, int fd, Why why) {
+  Direction& in = connection.incoming();
+  const bool pending = ask_for_unread_over_tcp(connection, fd);
+  ring_doorbell(connection, fd);  // it may sleep
+  hand_back_sending(connection, fd, why);
+  // Whoever of the peer's was about to ring has rung now, or will see the request.
+  (void)wait_until_free(in.sending.lock);
+  keep_reading_ring(connection, false);
+  return pending;
+}
+
+void finish_hand_back(Connection& connection, int fd, int patience_ms) {
+  constexpr std::uint64_t kOwnChanceNs = 3'000'000;  // for a peer that is awake, or was just woken
+  Direction& in = connection.incoming();
+  const std::uint64_t start = Clock::steady().now_ns();
+  const Deadline deadline = Deadline::at_ns(start + static_cast<std::uint64_t>(patience_ms) * 1'000'000);
+  bool helped = false;
+  while (in.path.mode.load(std::memory_order_acquire) != kBack) {  // A3, pairs with R3 in leave_ring()
+    const std::uint64_t now = Clock::steady().now_ns();
+    if (deadline.expired(now)) break;
+    if (now - start > kOwnChanceNs && !helped) helped = serve_in_place_of_peer(connection, fd);
+    if (has_ended(connection, fd, 1)) {  // there will be no answer
+      keep_reading_ring(connection, true);
+      break;
+    }
+  }
+  const StreamLock lock(in.receiving.lock);
+  if (in.receiving.stage.load() >= kReadRing) drain_doorbells(connection, fd);
+}
+
+void serve_requests(Connection& connection, int fd) {
+  if ((connection.peer().request.load(std::memory_order_relaxed) & kTakeBack) != 0 &&
+      connection.outgoing().path.mode.load() != kBack) {
+    const SendingLock lock(connection.memory, connection.out());
+    serve_take_back(connection, fd);
+  }
+  if ((connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0)
+    hand_back_sending(connection, fd, Why::handed_back);
+  else
+    sets_note_back(connection);  // a process of the other side may have done it for us
+}
+
+}  // namespace viaduct::sockets

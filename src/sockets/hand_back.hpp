@@ -1,0 +1,29 @@
+// Back to TCP: one direction or both, at any time and for good, so that nothing is lost and the socket may be used by
+// somebody who knows nothing of rings.
+#pragma once
+
+#include "sockets/connection.hpp"
+
+namespace viaduct::sockets {
+
+// Sending goes over TCP from now on and for good; the receiver takes what the ring holds first.
+void hand_back_sending(Connection& connection, int fd, Why why);
+
+// Under the sending lock: what the peer has not read goes over TCP, because it wants it so.
+void serve_take_back(Connection& connection, int fd);
+
+// What this end has not read is to come over TCP: the peer sends it again when it next looks, or leaves the ring.
+// False: there is nothing, or it will not.
+bool ask_for_unread_over_tcp(Connection& connection, int fd);
+
+// Both directions, unread bytes included, so that the socket may be used by somebody who knows nothing of rings. True:
+// there are bytes in the ring, which the peer will send over TCP the next time it looks at the connection.
+bool begin_hand_back(Connection& connection, int fd, Why why);
+// Waits for the peer to have done so, for as long, and leaves no doorbell behind.
+void finish_hand_back(Connection& connection, int fd, int patience_ms);
+
+// What the peer, or somebody outside, asked of this end; to be called when a doorbell came. Cheap when there is
+// nothing.
+void serve_requests(Connection& connection, int fd);
+
+}  // namespace viaduct::sockets
