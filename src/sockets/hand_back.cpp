@@ -1,8 +1,11 @@
 #include "sockets/hand_back.hpp"
 
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <optional>
@@ -104,17 +107,14 @@ bool send_all(int fd, const char* bytes, std::size_t size, RoomySendBuffer& buff
   return true;
 }
 
-// Under the sending lock of that direction: what its receiver has not read goes over TCP, from the socket `fd`.
-void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Opened opened) {
-  Direction& ring = memory.direction(direction);
-  const bool used = ring.path.mode.load() == kRing;
-  if (used) ring.path.sent_again.store(1);
-  leave_ring(ring, fd, opened);
+// Under the sending lock of the direction, which was on the ring, and nobody reads that any more: what it holds goes
+// over TCP, from the socket `fd`.
+void send_ring_over_tcp(const StreamMemory& memory, int direction, int fd) {
   Receiver unread(memory, direction);
   RoomySendBuffer socket(fd);
   char buffer[4096];
   // No more than the ring can hold: a peer that writes into its own end keeps nobody here.
-  std::size_t most = used ? memory.bulk_bytes + kRingBytes : 0;
+  std::size_t most = memory.bulk_bytes + kRingBytes;
   for (bool alive = true; alive && most >= sizeof buffer; most -= sizeof buffer) {
     const iovec piece{buffer, sizeof buffer};
     Pieces pieces(&piece, 1);
@@ -122,6 +122,92 @@ void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Ope
     if (size == 0) break;
     alive = send_all(fd, buffer, size, socket);
   }
+}
+
+// The same because the receiver has asked for it.
+void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Opened opened) {
+  Path& path = memory.direction(direction).path;
+  const bool used = path.mode.load() == kRing;
+  if (used) path.sent_again.store(1);
+  leave_ring(memory.direction(direction), fd, opened);
+  if (used) send_ring_over_tcp(memory, direction, fd);
+}
+
+// Whoever holds it now has let it go. False: it is held for long by somebody who lives, who may have been stopped in
+// the middle of a send: not to be taken over, for its bytes would be lost.
+bool wait_until_free(const std::atomic<std::uint32_t>& lock) {
+  constexpr int kLooks = 200, kTurns = 2000;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const std::uint32_t holder = lock.load();
+    if (holder == 0) return true;
+    if (turn < kLooks) {
+      cpu_relax();
+    } else {
+      if (thread_is_gone(holder)) return true;
+      ::sched_yield();
+    }
+  }
+  return false;
+}
+
+// A lock that its end took by a plain store, beside which it looked at what is asked of it, is seen by everybody after
+// that time; a peer that is awake, or was just woken, has done what was asked of it.
+constexpr std::uint64_t kSettledNs = 3'000'000;
+
+void nap(std::uint64_t ns) {
+  const timespec time{0, static_cast<long>(ns)};
+  ::syscall(SYS_nanosleep, &time, nullptr);
+}
+
+// Receivers that saw the ring as theirs have gone; from now on they see that it is not.
+bool receivers_have_left(const Direction& direction) {
+  constexpr int kTries = 50;  // of one that is stopped in the middle, or gets no processor
+  nap(kSettledNs);
+  for (int tries = 0; tries < kTries; ++tries, nap(kSettledNs))
+    if (wait_until_free(direction.receiving.lock)) return true;
+  return false;
+}
+
+// The socket's buffer takes it, whether or not the peer reads.
+bool tcp_has_room_for(int fd, std::size_t bytes) {
+  constexpr std::size_t kOverhead = 4;  // a quarter, and some more
+  constexpr std::size_t kSpare = 16384;
+  std::uint32_t memory[SK_MEMINFO_VARS] = {};
+  socklen_t size = sizeof memory;
+  if (kernel::libc().getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory, &size) != 0) return false;
+  const std::uint32_t all = memory[SK_MEMINFO_SNDBUF], used = memory[SK_MEMINFO_WMEM_QUEUED];
+  return used < all && bytes + bytes / kOverhead + kSpare < all - used;
+}
+
+// Under the sending lock, on the ring: a peer that is reading empties it, within a short time.
+bool is_read_empty(const Connection& connection) {
+  constexpr std::uint64_t kPatienceNs = 1'000'000;
+  Receiver unread(connection.memory, connection.out());
+  const Deadline deadline = Deadline::at_ns(Clock::steady().now_ns() + kPatienceNs);
+  while (unread.has_data()) {
+    if (deadline.expired(Clock::steady().now_ns()) || (connection.peer().request.load() & kTakeBack) != 0) return false;
+    ::sched_yield();
+  }
+  return true;
+}
+
+// Under the sending lock, on the ring. The peer's end may be given to somebody who knows no rings, like this one, and
+// behind what is sent over TCP from now on it would be too late to send again what is unread: so that goes first. Where
+// TCP has no room for it, it stays in the ring.
+void leave_ring_with_unread(Connection& connection, int fd) {
+  Direction& out = connection.outgoing();
+  const End& peer = connection.peer();
+  const bool is_read = connection.own().finished.load() == 0 && peer.closed.load() == 0 &&
+                       (peer.finished.load() != 0 || !tcp_peer_ended(fd));
+  const bool again = is_read && !is_read_empty(connection) &&
+                     tcp_has_room_for(fd, Receiver(connection.memory, connection.out()).bytes_ready());
+  if ((peer.request.load() & kTakeBack) != 0) return serve_take_back(connection, fd);
+  if (again) out.path.sent_again.store(1);
+  leave_ring(out, fd, connection.opened.load(std::memory_order_relaxed));
+  if (!again) return;
+  if (receivers_have_left(out)) return send_ring_over_tcp(connection.memory, connection.out(), fd);
+  out.path.sent_again.store(0);
+  ring_once(connection, fd);  // who has looked at TCP meanwhile
 }
 
 void leave_ring_for_good(Connection& connection, int fd, Why why) {
@@ -133,7 +219,10 @@ void leave_ring_for_good(Connection& connection, int fd, Why why) {
   if (mode == kRing && connection.peer().closed.load() == 0 &&
       (connection.incoming().room.armed.exchange(0) & kInPoll) != 0)
     ring_once(connection, fd);
-  leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
+  if (mode == kRing)
+    leave_ring_with_unread(connection, fd);
+  else
+    leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
   connection.set_why(why);
   restore_options(connection, fd);
 }
@@ -156,23 +245,6 @@ void serve_take_back(Connection& connection, int fd) {
 }
 
 namespace {
-
-// Whoever holds it now has let it go. False: it is held for long by somebody who lives, who may have been stopped in
-// the middle of a send: not to be taken over, for its bytes would be lost.
-bool wait_until_free(const std::atomic<std::uint32_t>& lock) {
-  constexpr int kLooks = 200, kTurns = 2000;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    const std::uint32_t holder = lock.load();
-    if (holder == 0) return true;
-    if (turn < kLooks) {
-      cpu_relax();
-    } else {
-      if (thread_is_gone(holder)) return true;
-      ::sched_yield();
-    }
-  }
-  return false;
-}
 
 // It does not look at the connection, for whatever reason: with a descriptor of its socket we can do what it would.
 // False: it is in the middle of a send, behind which it will look.
@@ -202,10 +274,10 @@ void keep_reading_ring(Connection& connection, bool peer_has_ended) {
   {
     const StreamLock lock(in.receiving.lock);
     if (!Receiver(connection.memory, connection.in()).has_data()) return;
-    connection.own().request.fetch_and(~std::uint32_t{kTakeBack});
-    if (in.receiving.stage.load() != kDiscard) return;
-    in.receiving.stage.store(kReadRing);
-    connection.resumed.fetch_add(1);
+    if (in.receiving.stage.load() == kDiscard)
+      read_ring_again(connection);
+    else
+      connection.own().request.fetch_and(~std::uint32_t{kTakeBack});
   }
   sets_note_resumed(connection);  // who found nothing meanwhile
 }
@@ -235,7 +307,6 @@ bool begin_hand_back(Connection& connection, int fd, Why why) {
 }
 
 void finish_hand_back(Connection& connection, int fd, int patience_ms) {
-  constexpr std::uint64_t kOwnChanceNs = 3'000'000;  // for a peer that is awake, or was just woken
   Direction& in = connection.incoming();
   const std::uint64_t start = Clock::steady().now_ns();
   const Deadline deadline = Deadline::at_ns(start + static_cast<std::uint64_t>(patience_ms) * 1'000'000);
@@ -243,7 +314,7 @@ void finish_hand_back(Connection& connection, int fd, int patience_ms) {
   while (in.path.mode.load(std::memory_order_acquire) != kBack) {  // A3, pairs with R3 in leave_ring()
     const std::uint64_t now = Clock::steady().now_ns();
     if (deadline.expired(now)) break;
-    if (now - start > kOwnChanceNs && !helped) helped = serve_in_place_of_peer(connection, fd);
+    if (now - start > kSettledNs && !helped) helped = serve_in_place_of_peer(connection, fd);
     if (has_ended(connection, fd, 1)) {  // there will be no answer
       keep_reading_ring(connection, true);
       break;

@@ -140,7 +140,7 @@ namespace {
 bool ring_is_left_to_us(const Connection& connection, int fd, std::uint32_t mode) {
   const Direction& in = connection.incoming();
   if (mode != kBack) return has_ended(connection, fd, 0) && in.path.mode.load() != kBack;
-  const std::uint32_t holder = in.sending.lock.load(std::memory_order_acquire);
+  const std::uint32_t holder = in.path.sent_again.load() == 0 ? 0 : in.sending.lock.load(std::memory_order_acquire);
   return (holder == 0 || thread_is_gone(holder)) && Receiver(connection.memory, connection.in()).has_data();
 }
 
@@ -154,6 +154,18 @@ bool sending_again_broke_off(const Connection& connection, int fd) {
 }
 
 }  // namespace
+
+bool ring_comes_over_tcp(const Connection& connection) {
+  return (connection.own().request.load() & kTakeBack) != 0 || connection.incoming().path.sent_again.load() != 0;
+}
+
+void read_ring_again(Connection& connection) {
+  Direction& in = connection.incoming();
+  connection.own().request.fetch_and(~std::uint32_t{kTakeBack});
+  in.path.sent_again.store(0);
+  in.receiving.stage.store(kReadRing);
+  connection.resumed.fetch_add(1);
+}
 
 std::uint32_t follow_path(Connection& connection, int fd) {
   const Path& path = connection.incoming().path;
@@ -173,19 +185,17 @@ std::uint32_t follow_path(Connection& connection, int fd) {
       }
       case kReadRest:
         if (state.tcp_left.load() != 0) return stage;
-        state.stage.store((connection.own().request.load() & kTakeBack) == 0 ? kReadRing : kDiscard);
+        state.stage.store(ring_comes_over_tcp(connection) ? kDiscard : kReadRing);
         break;
       case kReadRing:
         if (mode != kBack) return stage;
-        if (Receiver(connection.memory, connection.in()).has_data()) return stage;
+        if (path.sent_again.load() == 0 && Receiver(connection.memory, connection.in()).has_data()) return stage;
         state.stage.store(kDiscard);
         break;
       case kDiscard:
         drain_doorbells(connection, fd);
         if (ring_is_left_to_us(connection, fd, mode)) {
-          connection.own().request.fetch_and(~std::uint32_t{kTakeBack});
-          state.stage.store(kReadRing);
-          connection.resumed.fetch_add(1);
+          read_ring_again(connection);
           return kReadRing;
         }
         if (mode != kBack) return stage;
@@ -199,8 +209,7 @@ std::uint32_t follow_path(Connection& connection, int fd) {
         break;
       default:
         if (!sending_again_broke_off(connection, fd)) return stage;
-        state.stage.store(kReadRing);
-        connection.resumed.fetch_add(1);
+        read_ring_again(connection);
         return kReadRing;
     }
   }

@@ -18,6 +18,11 @@ bool bell_would_lie_behind_data(const Connection& connection);
 // Under the receiving lock: goes on to the stage that the sender's path, and what was read so far, allow.
 std::uint32_t follow_path(Connection& connection, int fd);
 
+// Before the ring is reached: what it holds will come over TCP.
+bool ring_comes_over_tcp(const Connection& connection);
+// Under the receiving lock: it did not, so it is read from the ring after all.
+void read_ring_again(Connection& connection);
+
 // Under the receiving lock: takes doorbells off TCP, as many as the peer says it has rung.
 void drain_doorbells(Connection& connection, int fd);
 // The same for a ring that was found empty, with those in mind who sleep on it and may not have seen the bell yet:

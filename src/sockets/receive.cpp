@@ -53,6 +53,10 @@ class Reading {
       Got got;
       switch (state_.stage.load(std::memory_order_relaxed)) {
         case kReadRing:
+          // Whoever sends the ring over TCP looks for us before it begins (receivers_have_left()).
+          if (direction_.path.sent_again.load(std::memory_order_relaxed) != 0 &&
+              follow_path(connection_, fd_) != kReadRing)
+            continue;
           if (from_ring(got)) return got;
           break;
         case kReadTcp:
@@ -63,7 +67,7 @@ class Reading {
           if (got == Got::bytes && (flags_ & MSG_PEEK) == 0)
             state_.tcp_left.fetch_sub(bytes_);
           else if (got == Got::bytes && bytes_ == state_.tcp_left.load() && !pieces_.done() &&
-                   (connection_.own().request.load() & kTakeBack) == 0)
+                   !ring_comes_over_tcp(connection_))
             bytes_ += Receiver(connection_.memory, connection_.in()).read(pieces_, Receiver::Take::peek);
           follow_path(connection_, fd_);
           return got;

@@ -61,7 +61,7 @@ struct alignas(kLine) Path {  // written by the sending end
   std::atomic<std::uint64_t> ring_from;   // TCP bytes of this direction before the ring's first
   std::atomic<std::uint64_t> rung_ns;     // when it last rang, CLOCK_MONOTONIC
   std::atomic<std::uint64_t> tcp_from;    // TCP bytes, doorbells included, before the first after the ring
-  std::atomic<std::uint32_t> sent_again;  // what the ring held comes over TCP: nobody is to read it there
+  std::atomic<std::uint32_t> sent_again;  // what the ring holds comes over TCP: nobody is to read it here
 };
 
 struct alignas(kLine) SendState {  // written by the sending end, under its lock
@@ -184,7 +184,7 @@ constexpr std::size_t bulk_bytes_of(std::size_t stream_bytes) {
 }
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 6: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
+    "stream 7: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
     "of 64, 2 x bulk");
 
 }  // namespace viaduct::sockets

@@ -96,6 +96,9 @@ class Obedient {
         const int value = static_cast<int>(command.c);
         return ::setsockopt(fd, static_cast<int>(command.a), static_cast<int>(command.b), &value, sizeof value);
       }
+      case Order::start_plain_program:
+        start_plain_program();
+        return 0;
       case Order::nonblocking:
         return ::fcntl(fd, F_SETFL, command.a != 0 ? O_NONBLOCK : 0);
       case Order::quit:

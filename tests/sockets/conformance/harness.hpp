@@ -50,6 +50,7 @@ enum class Order : std::uint32_t {
   nonblocking,
   send_once,
   receive_slowly,
+  start_plain_program,
   quit,
 };
 
@@ -137,6 +138,9 @@ class Run {
   int missed_ = 0;
   int links_ = 0;
 };
+
+// Runs a program that cannot be accelerated, and waits for its end: what it might inherit goes back to TCP before.
+void start_plain_program();
 
 // Connections of this process that use the ring in both directions.
 int on_ring();

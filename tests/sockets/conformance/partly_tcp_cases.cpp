@@ -9,11 +9,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "sockets/conformance/harness.hpp"
 #include "sockets/conformance/own_pair.hpp"
-#include "sockets/conformance/splice_into.hpp"
+#include "sockets/pass_descriptor.hpp"
 
 namespace conformance {
 
@@ -102,20 +103,41 @@ CASE(data, many_pieces_from_tcp, "readv of 200 pieces after the peer's direction
 }
 
 CASE(data, counted_behind_the_ring,
-     "how much is there, where a part was sent by splice: FIONREAD, MSG_PEEK, MSG_TRUNC") {
+     "how much is there, where a part came after the peer had left the ring: FIONREAD, MSG_PEEK, MSG_TRUNC") {
   for (const int flags : {0, 0 + MSG_PEEK, 0 + MSG_TRUNC, MSG_PEEK | MSG_TRUNC, MSG_PEEK | MSG_TRUNC | MSG_WAITALL}) {
-    const OwnPair pair;
-    pair.no_delay();
-    pair.warm();
+    Link link = run.warm();
     std::array<char, 900> bytes{};
-    call("send", ::send(pair.client, bytes.data(), 518, 0));
-    call("splice", splice_into(pair.client, {bytes.data(), 460}));
+    run.peer_says("a send buffer too small for it all", Order::option, link, SOL_SOCKET, SO_SNDBUF, 4608);
+    run.peer_sends(link, 518);
+    run.peer_says("leave", Order::start_plain_program, link);
+    run.peer_sends(link, 460);
     ::usleep(5'000);
     int unread = 0;
-    call("FIONREAD", ::ioctl(pair.server, FIONREAD, &unread));
+    call("FIONREAD", ::ioctl(link.fd, FIONREAD, &unread));
     note("unread %d", unread);
-    call("recv", ::recv(pair.server, bytes.data(), bytes.size(), flags | MSG_DONTWAIT));
-    call("recv again", ::recv(pair.server, bytes.data(), bytes.size(), MSG_DONTWAIT));
+    call("recv", ::recv(link.fd, bytes.data(), bytes.size(), flags | MSG_DONTWAIT));
+    call("recv again", ::recv(link.fd, bytes.data(), bytes.size(), MSG_DONTWAIT));
+    ::close(link.fd);
+  }
+}
+
+CASE(life, both_ends_elsewhere,
+     "bytes are unread when the sender gives its end to a program without rings, and then the receiver does") {
+  for (const std::size_t unread : {1, 57, 5000, 100'000}) {
+    Link link = run.warm();
+    run.peer_sends(link, unread);
+    run.peer_says("the peer starts a program", Order::start_plain_program, link);
+    run.peer_sends(link, 100);
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return;
+    note("passed %d", viaduct::sockets::pass_descriptor(pair[0], link.fd));
+    const int passed = viaduct::sockets::take_descriptor(pair[1]);
+    ::close(link.fd);
+    link.fd = passed;
+    const timeval limit{3, 0};
+    ::setsockopt(link.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    note("received %d", link.receive(unread + 100));
+    for (const int fd : {pair[0], pair[1], link.fd}) ::close(fd);
   }
 }
 
