@@ -1,7 +1,8 @@
 // sockets-torture: what goes wrong on purpose, meant to run under libviaduct-sockets.so. Everything that arrives is
 // verified; exit code 0 means that nothing was lost, nothing hung and nobody crashed.
 //
-//   sockets-torture kill|mix|leave|stopped|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|unread|namespaces|
+//   sockets-torture
+//   kill|mix|leave|family|stopped|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|unread|namespaces|
 //   nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -362,6 +363,9 @@ int main(int count, char** arguments) {
   if (mode == "mix") return mix(rounds, seed);
   if (mode == "crowd") return crowd(rounds, seed);
   if (mode == "leave") return leave(rounds, seed);
+  if (mode == "family") return family(rounds, seed);
+  if (const bool passed = mode == "passed"; (passed || mode == "member") && count == 5)
+    return family_member(rounds, static_cast<int>(seed), std::atoi(arguments[4]), passed);
   if (mode == "pool") return pool(rounds, seed);
   if (mode == "waiters") return waiters(rounds, seed);
   if (mode == "reopen") return reopen(rounds, seed);
@@ -378,7 +382,7 @@ int main(int count, char** arguments) {
   if (mode == "no-memory") return without(rounds, seed, no_memory);
   if (mode == "no-proc") return without(rounds, seed, no_proc);
   std::fprintf(stderr,
-               "usage: %s kill|mix|leave|stopped|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|unread|"
+               "usage: %s kill|mix|leave|family|stopped|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|unread|"
                "namespaces|nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]\n",
                arguments[0]);
   return 2;

@@ -79,6 +79,9 @@ bool refuse(long call, int error, std::initializer_list<Argument> arguments = {}
 int crowd(int rounds, unsigned seed);
 int idle(int hundreds);
 int leave(int rounds, unsigned seed);
+int family(int rounds, unsigned seed);
+// One of those, in a program of its own: with the connection, or a UNIX socket over which it is `passed`.
+int family_member(int fd, int memory, int end, bool passed);
 int pool(int rounds, unsigned seed);
 int reopen(int rounds, unsigned seed);
 int row(int thousands);
