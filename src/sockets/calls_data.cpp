@@ -1,20 +1,16 @@
 // send, recv and their kin.
-#include <fcntl.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/sendfile.h>
-#include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
-#include "sockets/cancellation.hpp"
 #include "sockets/export.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/kernel_or_ring.hpp"
 #include "sockets/messages_limit.hpp"
-#include "sockets/rendezvous.hpp"
 #include "sockets/rights.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
@@ -24,66 +20,6 @@ namespace viaduct::sockets {
 namespace {
 
 using kernel::libc;
-
-// The kernel's own call for a connection that is not attached; `ring` when it turns out to be, or has just become so.
-template <class Call, class Ring>
-ssize_t receiving(Connection& connection, int fd, Call&& call, Ring&& ring) {
-  const Life life = connection.life.load(std::memory_order_acquire);
-  if (life == Life::attached) [[likely]]
-    return ring();
-  if (life == Life::plain) return call();
-  Counted raw(connection.raw_receivers);
-  if (connection.attached()) {
-    raw.end();
-    return ring();
-  }
-  const ssize_t got = call();
-  raw.end();
-  if (got > 0) count_operation(connection, fd, static_cast<std::size_t>(got));
-  return got;
-}
-
-template <class Call, class Ring>
-ssize_t sending(Connection& connection, int fd, Call&& call, Ring&& ring, std::size_t bytes = 0) {
-  Life life = connection.life.load(std::memory_order_acquire);
-  if (life == Life::attached) [[likely]]
-    return ring();
-  if (life == Life::plain) return call();
-  count_operation(connection, fd, bytes);
-  if (connection.attached()) return ring();
-  Counted raw(connection.raw_senders);
-  if (connection.attached()) {
-    raw.end();
-    return ring();
-  }
-  note_tcp_use();
-  return call();
-}
-
-// One call that moves a lot would leave the connection where it is to its end. So it is cut while the peer may still
-// come: the kernel's own `call(offset, size)` for each part, `ring(offset)` for all the rest.
-constexpr std::size_t kPart = std::size_t{256} << 10;
-
-// What goes wrong behind the first part is for the next call to tell.
-int quiet_behind(std::size_t offset) {
-  return offset != 0 ? MSG_NOSIGNAL : 0;
-}
-
-template <class Call, class Ring>
-ssize_t sending_parts(Connection& connection, int fd, std::size_t size, Call&& call, Ring&& ring) {
-  std::size_t done = 0;
-  for (bool last = false; !last;) {
-    const bool cut = size - done > kPart && connection.life.load(std::memory_order_acquire) <= Life::offering;
-    const std::size_t part = cut ? kPart : size - done;
-    last = !cut;
-    const ssize_t sent = sending(
-        connection, fd, [&] { return call(done, part); }, [&] { return last = true, ring(done); }, part);
-    if (sent < 0) return done != 0 ? static_cast<ssize_t>(done) : -1;
-    done += static_cast<std::size_t>(sent);
-    if (static_cast<std::size_t>(sent) < part) break;
-  }
-  return static_cast<ssize_t>(done);
-}
 
 constexpr int kNotForTheRing = MSG_OOB | MSG_ZEROCOPY;
 constexpr int kNotOfTheStream = MSG_OOB | MSG_ERRQUEUE;  // the kernel has it, whatever is in the ring
@@ -157,37 +93,6 @@ ssize_t receive_message(Connection& connection, int fd, msghdr& message, int fla
   if (connection.tells_unread.load(std::memory_order_relaxed)) [[unlikely]]
     say_what_is_left(connection, fd, message, room);
   return got;
-}
-
-bool is_pipe(int fd) {
-  struct stat info {};
-  return ::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode);
-}
-
-// Looked at, written to the pipe, and only then taken: a pipe that takes less loses nothing.
-ssize_t splice_some(Connection& connection, int in, int pipe, std::size_t size, bool may_wait) {
-  char buffer[4096];  // what a pipe with room at all takes without blocking
-  const ssize_t there = receive_one(connection, in, buffer, std::min(size, sizeof buffer), MSG_PEEK);
-  if (there <= 0) return there;
-  pollfd room{pipe, POLLOUT, 0};
-  if (!may_wait && libc().poll(&room, 1, 0) == 0) return errno = EAGAIN, -1;
-  const ssize_t moved = libc().write(pipe, buffer, static_cast<std::size_t>(there));
-  if (moved > 0) receive_one(connection, in, buffer, static_cast<std::size_t>(moved), MSG_TRUNC);
-  return moved;
-}
-
-// All that is there, but only for the first bytes it waits.
-ssize_t splice_out(Connection& connection, int in, int pipe, std::size_t size, unsigned flags) {
-  ssize_t moved = splice_some(connection, in, pipe, size, (flags & SPLICE_F_NONBLOCK) == 0);
-  if (moved <= 0) return moved;
-  const int kept = errno;
-  auto total = static_cast<std::size_t>(moved);
-  while (moved > 0 && total < size && bytes_unread(connection, in) > 0) {
-    moved = splice_some(connection, in, pipe, size - total, false);
-    if (moved > 0) total += static_cast<std::size_t>(moved);
-  }
-  errno = kept;
-  return static_cast<ssize_t>(total);
 }
 
 // The kernel has the right answer.
@@ -465,32 +370,6 @@ VIADUCT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags
     if (static_cast<std::size_t>(sent) < whole) return static_cast<int>(done + 1);  // the next must not follow this
   }
   return done == 0 && count != 0 ? -1 : static_cast<int>(done);
-}
-
-VIADUCT_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
-  if (Connection* const from = find_connection(in)) make_plain(*from, in, Why::kernel_feature);
-  Connection* const connection = find_connection(out);
-  if (connection == nullptr) return libc().sendfile(out, in, offset, count);
-  return sending_parts(
-      *connection, out, count, [&](std::size_t, std::size_t part) { return libc().sendfile(out, in, offset, part); },
-      [&](std::size_t at) { return stream_send_file(*connection, out, in, offset, count - at); });
-}
-
-VIADUCT_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
-  return sendfile(out, in, offset, count);
-}
-
-// What the kernel moves as pages is copied here.
-VIADUCT_EXPORT ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t size, unsigned flags) {
-  const auto call = [&] { return libc().splice(in, in_offset, out, out_offset, size, flags); };
-  if (Connection* const to = find_connection(out);
-      to != nullptr && is_pipe(in) && in_offset == nullptr && out_offset == nullptr && size != 0)
-    return sending(
-        *to, out, call, [&] { return stream_splice(*to, out, in, std::min(size, kMostAtOnce), flags); }, size);
-  Connection* const from = find_connection(in);
-  if (from != nullptr && from->attached() && is_pipe(out)) return splice_out(*from, in, out, size, flags);
-  if (from != nullptr && from->life.load() != Life::plain) make_plain(*from, in, Why::handed_back);
-  return call();
 }
 
 }  // extern "C"

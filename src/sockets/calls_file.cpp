@@ -1,0 +1,90 @@
+// Bytes between a connection and a file or a pipe: sendfile, splice.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "sockets/export.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/kernel_or_ring.hpp"
+#include "sockets/table.hpp"
+#include "sockets/transfer.hpp"
+
+namespace viaduct::sockets {
+
+namespace {
+
+using kernel::libc;
+
+bool is_pipe(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
+// Looked at, written to the pipe, and only then taken: a pipe that takes less loses nothing.
+ssize_t splice_some(Connection& connection, int in, int pipe, std::size_t size, bool may_wait) {
+  char buffer[4096];  // what a pipe with room at all takes without blocking
+  const auto look = [&](std::size_t bytes, int flags) {
+    const iovec piece{buffer, bytes};
+    return stream_receive(connection, in, &piece, 1, flags);
+  };
+  const ssize_t there = look(std::min(size, sizeof buffer), MSG_PEEK);
+  if (there <= 0) return there;
+  pollfd room{pipe, POLLOUT, 0};
+  if (!may_wait && libc().poll(&room, 1, 0) == 0) return errno = EAGAIN, -1;
+  const ssize_t moved = libc().write(pipe, buffer, static_cast<std::size_t>(there));
+  if (moved > 0) look(static_cast<std::size_t>(moved), MSG_TRUNC);
+  return moved;
+}
+
+// All that is there, but only for the first bytes it waits.
+ssize_t splice_out(Connection& connection, int in, int pipe, std::size_t size, unsigned flags) {
+  ssize_t moved = splice_some(connection, in, pipe, size, (flags & SPLICE_F_NONBLOCK) == 0);
+  if (moved <= 0) return moved;
+  const int kept = errno;
+  auto total = static_cast<std::size_t>(moved);
+  while (moved > 0 && total < size && bytes_unread(connection, in) > 0) {
+    moved = splice_some(connection, in, pipe, size - total, false);
+    if (moved > 0) total += static_cast<std::size_t>(moved);
+  }
+  errno = kept;
+  return static_cast<ssize_t>(total);
+}
+
+}  // namespace
+
+extern "C" {
+
+VIADUCT_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
+  if (Connection* const from = find_connection(in)) make_plain(*from, in, Why::kernel_feature);
+  Connection* const connection = find_connection(out);
+  if (connection == nullptr) return libc().sendfile(out, in, offset, count);
+  return sending_parts(
+      *connection, out, count, [&](std::size_t, std::size_t part) { return libc().sendfile(out, in, offset, part); },
+      [&](std::size_t at) { return stream_send_file(*connection, out, in, offset, count - at); });
+}
+
+VIADUCT_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
+  return sendfile(out, in, offset, count);
+}
+
+// What the kernel moves as pages is copied here.
+VIADUCT_EXPORT ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t size, unsigned flags) {
+  const auto call = [&] { return libc().splice(in, in_offset, out, out_offset, size, flags); };
+  if (Connection* const to = find_connection(out);
+      to != nullptr && is_pipe(in) && in_offset == nullptr && out_offset == nullptr && size != 0)
+    return sending(
+        *to, out, call, [&] { return stream_splice(*to, out, in, std::min(size, kMostAtOnce), flags); }, size);
+  Connection* const from = find_connection(in);
+  if (from != nullptr && from->attached() && is_pipe(out)) return splice_out(*from, in, out, size, flags);
+  if (from != nullptr && from->life.load() != Life::plain) make_plain(*from, in, Why::handed_back);
+  return call();
+}
+
+}  // extern "C"
+
+}  // namespace viaduct::sockets

@@ -1,0 +1,76 @@
+// Where a call that moves bytes goes: to the kernel's own, for as long as a connection is not accelerated, or to the
+// ring.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstddef>
+
+#include "sockets/cancellation.hpp"
+#include "sockets/connection.hpp"
+#include "sockets/rendezvous.hpp"
+#include "sockets/transfer.hpp"
+
+namespace viaduct::sockets {
+
+// The kernel's own call for a connection that is not attached; `ring` when it turns out to be, or has just become so.
+template <class Call, class Ring>
+ssize_t receiving(Connection& connection, int fd, Call&& call, Ring&& ring) {
+  const Life life = connection.life.load(std::memory_order_acquire);
+  if (life == Life::attached) [[likely]]
+    return ring();
+  if (life == Life::plain) return call();
+  Counted raw(connection.raw_receivers);
+  if (connection.attached()) {
+    raw.end();
+    return ring();
+  }
+  const ssize_t got = call();
+  raw.end();
+  if (got > 0) count_operation(connection, fd, static_cast<std::size_t>(got));
+  return got;
+}
+
+template <class Call, class Ring>
+ssize_t sending(Connection& connection, int fd, Call&& call, Ring&& ring, std::size_t bytes = 0) {
+  Life life = connection.life.load(std::memory_order_acquire);
+  if (life == Life::attached) [[likely]]
+    return ring();
+  if (life == Life::plain) return call();
+  count_operation(connection, fd, bytes);
+  if (connection.attached()) return ring();
+  Counted raw(connection.raw_senders);
+  if (connection.attached()) {
+    raw.end();
+    return ring();
+  }
+  note_tcp_use();
+  return call();
+}
+
+// One call that moves a lot would leave the connection where it is to its end. So it is cut while the peer may still
+// come: the kernel's own `call(offset, size)` for each part, `ring(offset)` for all the rest.
+constexpr std::size_t kPart = std::size_t{256} << 10;
+
+// What goes wrong behind the first part is for the next call to tell.
+inline int quiet_behind(std::size_t offset) {
+  return offset != 0 ? MSG_NOSIGNAL : 0;
+}
+
+template <class Call, class Ring>
+ssize_t sending_parts(Connection& connection, int fd, std::size_t size, Call&& call, Ring&& ring) {
+  std::size_t done = 0;
+  for (bool last = false; !last;) {
+    const bool cut = size - done > kPart && connection.life.load(std::memory_order_acquire) <= Life::offering;
+    const std::size_t part = cut ? kPart : size - done;
+    last = !cut;
+    const ssize_t sent = sending(
+        connection, fd, [&] { return call(done, part); }, [&] { return last = true, ring(done); }, part);
+    if (sent < 0) return done != 0 ? static_cast<ssize_t>(done) : -1;
+    done += static_cast<std::size_t>(sent);
+    if (static_cast<std::size_t>(sent) < part) break;
+  }
+  return static_cast<ssize_t>(done);
+}
+
+}  // namespace viaduct::sockets
