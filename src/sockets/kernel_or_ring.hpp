@@ -10,6 +10,7 @@
 #include "sockets/connection.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/transfer.hpp"
+#include "sockets/wait.hpp"
 
 namespace viaduct::sockets {
 
@@ -59,9 +60,11 @@ inline int quiet_behind(std::size_t offset) {
 
 template <class Call, class Ring>
 ssize_t sending_parts(Connection& connection, int fd, std::size_t size, Call&& call, Ring&& ring) {
+  const bool may_cut = time_limit(fd, SO_SNDTIMEO).is_never();  // which is for all of it
   std::size_t done = 0;
   for (bool last = false; !last;) {
-    const bool cut = size - done > kPart && connection.life.load(std::memory_order_acquire) <= Life::offering;
+    const bool cut =
+        may_cut && size - done > kPart && connection.life.load(std::memory_order_acquire) <= Life::offering;
     const std::size_t part = cut ? kPart : size - done;
     last = !cut;
     const ssize_t sent = sending(

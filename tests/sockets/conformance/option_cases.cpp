@@ -108,6 +108,20 @@ CASE(options, time_limits, "SO_RCVTIMEO and SO_SNDTIMEO end waits with EAGAIN, a
   note("RCVTIMEO is about %ld", (static_cast<long>(read.tv_sec) * 1000 + read.tv_usec / 1000) / 50);
 }
 
+CASE(options, one_limit_for_all,
+     "SO_SNDTIMEO on a new connection counts for a call that sends a lot to a slow reader, not for its parts") {
+  Link link = run.open();
+  const timeval limit{0, 150'000};
+  call("SNDTIMEO", ::setsockopt(link.fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit));
+  constexpr int kPauseUs = 1000;
+  run.agent.begin(Order::receive_slowly, link.number, kPauseUs);
+  std::vector<char> much(std::size_t{48} << 20);
+  const ssize_t sent = ::send(link.fd, much.data(), much.size(), MSG_NOSIGNAL);
+  note("%s", sent > 0 && sent < static_cast<ssize_t>(much.size()) ? "a part" : "?");
+  ::close(link.fd);
+  (void)run.agent.end();
+}
+
 CASE(data, several_messages_limit,
      "recvmmsg with a time limit: looked at after each message; what is left; a bad one") {
   Link link = run.warm();
