@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <utility>
@@ -57,16 +58,18 @@ class RoomySendBuffer {
   RoomySendBuffer(const RoomySendBuffer&) = delete;
   RoomySendBuffer& operator=(const RoomySendBuffer&) = delete;
 
-  void grow() {
+  // False: it was done before.
+  bool grow() {
     constexpr int kAnybodyMay = 2 * 212992;  // net.core.wmem_max, doubled: above it SO_SNDBUF might make it smaller
     constexpr int kNoLimit = -1;
-    if (std::exchange(grown_, true)) return;
+    if (std::exchange(grown_, true)) return false;
     const int size = get(SOL_SOCKET, SO_SNDBUF), unsent = get(IPPROTO_TCP, TCP_NOTSENT_LOWAT);
     if (set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kNoLimit)) unsent_ = unsent;
     const int much = static_cast<int>(kMostBulkBytes);
     if (size < 2 * much &&
         (set(SOL_SOCKET, SO_SNDBUFFORCE, much) || (size < kAnybodyMay && set(SOL_SOCKET, SO_SNDBUF, much))))
       size_ = size;
+    return true;
   }
 
  private:
@@ -88,40 +91,37 @@ class RoomySendBuffer {
   std::optional<int> unsent_;
 };
 
-// Waits where the socket does not take more; a descriptor that is set to non-blocking must not lose bytes here.
-bool send_all(int fd, const char* bytes, std::size_t size, RoomySendBuffer& buffer) {
+// Under the sending lock of the direction, whose ring nobody reads any more: what it holds goes over TCP, from the
+// socket `fd`. A descriptor that is set to non-blocking must not lose bytes here: where the socket takes no more we
+// wait, or say false.
+bool send_ring_over_tcp(const StreamMemory& memory, int direction, int fd, bool may_wait) {
+  constexpr int kLookMs = 100;
   const auto& libc = kernel::libc();
-  while (size != 0) {
-    const ssize_t sent = libc.send(fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0) {
-      bytes += sent;
-      size -= static_cast<std::size_t>(sent);
-    } else if (errno == EAGAIN) {
-      buffer.grow();
-      pollfd entry{fd, POLLOUT, 0};
-      libc.poll(&entry, 1, 100);
-    } else if (errno != EINTR) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// Under the sending lock of the direction, which was on the ring, and nobody reads that any more: what it holds goes
-// over TCP, from the socket `fd`.
-void send_ring_over_tcp(const StreamMemory& memory, int direction, int fd) {
   Receiver unread(memory, direction);
   RoomySendBuffer socket(fd);
   char buffer[4096];
-  // No more than the ring can hold: a peer that writes into its own end keeps nobody here.
-  std::size_t most = memory.bulk_bytes + kRingBytes;
-  for (bool alive = true; alive && most >= sizeof buffer; most -= sizeof buffer) {
-    const iovec piece{buffer, sizeof buffer};
+  const auto read = [&](std::size_t most, Receiver::Take take) {
+    const iovec piece{buffer, most};
     Pieces pieces(&piece, 1);
-    const std::size_t size = unread.read(pieces, Receiver::Take::consume);
+    return unread.read(pieces, take);
+  };
+  // No more than the ring can hold: a peer that writes into its own end keeps nobody here.
+  for (std::size_t left = memory.bulk_bytes + kRingBytes; left != 0;) {
+    const std::size_t size = read(std::min(left, sizeof buffer), Receiver::Take::peek);
     if (size == 0) break;
-    alive = send_all(fd, buffer, size, socket);
+    const ssize_t sent = libc.send(fd, buffer, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      left -= read(static_cast<std::size_t>(sent), Receiver::Take::discard);
+    } else if (errno == EAGAIN) {
+      const bool more = socket.grow();
+      if (!more && !may_wait) return false;
+      pollfd entry{fd, POLLOUT, 0};
+      if (!more) libc.poll(&entry, 1, kLookMs);
+    } else if (errno != EINTR) {
+      break;
+    }
   }
+  return true;
 }
 
 // The same because the receiver has asked for it.
@@ -130,7 +130,7 @@ void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Ope
   const bool used = path.mode.load() == kRing;
   if (used) path.sent_again.store(1);
   leave_ring(memory.direction(direction), fd, opened);
-  if (used) send_ring_over_tcp(memory, direction, fd);
+  if (used) send_ring_over_tcp(memory, direction, fd, true);
 }
 
 // Whoever holds it now has let it go. False: it is held for long by somebody who lives, who may have been stopped in
@@ -159,13 +159,21 @@ void nap(std::uint64_t ns) {
   ::syscall(SYS_nanosleep, &time, nullptr);
 }
 
-// Receivers that saw the ring as theirs have gone; from now on they see that it is not.
-bool receivers_have_left(const Direction& direction) {
-  constexpr int kTries = 50;  // of one that is stopped in the middle, or gets no processor
-  nap(kSettledNs);
-  for (int tries = 0; tries < kTries; ++tries, nap(kSettledNs))
-    if (wait_until_free(direction.receiving.lock)) return true;
-  return false;
+// False: whoever holds the lock did not let go in time.
+template <class Use>
+bool use_under(std::atomic<std::uint32_t>& word, const Deadline& deadline, Use&& use) {
+  constexpr std::uint64_t kNapNs = 100'000;
+  for (;; nap(kNapNs)) {
+    {
+      const HeldLock held(word);
+      const QuickLock<LettingGo::is_a_fence> lock(word, false);
+      if (lock.is_taken()) return use(), true;
+    }
+    if (std::uint32_t holder = word.load(); holder != 0 && thread_is_gone(holder))
+      word.compare_exchange_strong(holder, 0);
+    else if (deadline.expired(Clock::steady().now_ns()))
+      return false;
+  }
 }
 
 // The socket's buffer takes it, whether or not the peer reads.
@@ -179,50 +187,65 @@ bool tcp_has_room_for(int fd, std::size_t bytes) {
   return used < all && bytes + bytes / kOverhead + kSpare < all - used;
 }
 
+bool wants_take_back(const Connection& connection) {
+  return (connection.peer().request.load() & kTakeBack) != 0;
+}
+
 // Under the sending lock, on the ring: a peer that is reading empties it, within a short time.
-bool is_read_empty(const Connection& connection) {
-  constexpr std::uint64_t kPatienceNs = 1'000'000;
+bool is_read_empty(const Connection& connection, std::uint64_t patience_ns) {
   Receiver unread(connection.memory, connection.out());
-  const Deadline deadline = Deadline::at_ns(Clock::steady().now_ns() + kPatienceNs);
+  const Deadline deadline = Deadline::at_ns(Clock::steady().now_ns() + patience_ns);
   while (unread.has_data()) {
-    if (deadline.expired(Clock::steady().now_ns()) || (connection.peer().request.load() & kTakeBack) != 0) return false;
+    if (deadline.expired(Clock::steady().now_ns()) || wants_take_back(connection)) return false;
     ::sched_yield();
   }
   return true;
 }
 
-// Under the sending lock, on the ring. The peer's end may be given to somebody who knows no rings, like this one, and
-// behind what is sent over TCP from now on it would be too late to send again what is unread: so that goes first. Where
-// TCP has no room for it, it stays in the ring.
-void leave_ring_with_unread(Connection& connection, int fd) {
+// Under the sending lock, on the ring. The peer's end may be given to somebody who knows no rings, as this one is, and
+// behind what is sent over TCP from now on it would be too late to send what is unread: so that goes first. Until it
+// does the peer reads it; and from then on under the peer's own lock, so that whoever was told of bytes finds them.
+// False: it stays in the ring.
+bool send_unread_before_leaving(Connection& connection, int fd) {
+  constexpr std::uint64_t kPatienceNs = 1'000'000;
+  constexpr std::uint64_t kLongestNs =
+      20'000'000;  // less than memory rests that somebody else has closed (retired.hpp)
+  const Deadline deadline = Deadline::at_ns(Clock::steady().now_ns() + kLongestNs);
   Direction& out = connection.outgoing();
   const End& peer = connection.peer();
   const bool is_read = connection.own().finished.load() == 0 && peer.closed.load() == 0 &&
                        (peer.finished.load() != 0 || !tcp_peer_ended(fd));
-  const bool again = is_read && !is_read_empty(connection) &&
-                     tcp_has_room_for(fd, Receiver(connection.memory, connection.out()).bytes_ready());
-  if ((peer.request.load() & kTakeBack) != 0) return serve_take_back(connection, fd);
-  if (again) out.path.sent_again.store(1);
-  leave_ring(out, fd, connection.opened.load(std::memory_order_relaxed));
-  if (!again) return;
-  if (receivers_have_left(out)) return send_ring_over_tcp(connection.memory, connection.out(), fd);
-  out.path.sent_again.store(0);
-  ring_once(connection, fd);  // who has looked at TCP meanwhile
+  if (!is_read || is_read_empty(connection, kPatienceNs) || wants_take_back(connection)) return false;
+  // Who reads takes its lock so that we can take it too.
+  connection.own().request.fetch_or(kEmptying);
+  nap(kSettledNs);
+  bool all = true;
+  const bool sent = use_under(out.receiving.lock, deadline, [&] {
+    const std::size_t bytes = Receiver(connection.memory, connection.out()).bytes_ready();
+    if (bytes == 0 || wants_take_back(connection) || !tcp_has_room_for(fd, bytes)) return;
+    out.path.sent_again.store(1);
+    leave_ring(out, fd, connection.opened.load(std::memory_order_relaxed));
+    all = send_ring_over_tcp(connection.memory, connection.out(), fd, false);
+  });
+  connection.own().request.fetch_and(~std::uint32_t{kEmptying});
+  if (!all) send_ring_over_tcp(connection.memory, connection.out(), fd, true);
+  return sent && out.path.mode.load() == kBack;
 }
 
-void leave_ring_for_good(Connection& connection, int fd, Why why) {
+enum class Unread { stays, goes_first };
+
+void leave_ring_for_good(Connection& connection, int fd, Why why, Unread unread) {
   const SendingLock lock(connection.memory, connection.out());
   const std::uint32_t mode = connection.outgoing().path.mode.load();
   if (mode == kBack) return;
-  if ((connection.peer().request.load() & kTakeBack) != 0) return serve_take_back(connection, fd);
+  if (wants_take_back(connection)) return serve_take_back(connection, fd);
   // A peer that sleeps until it may send on cannot be woken afterwards.
   if (mode == kRing && connection.peer().closed.load() == 0 &&
       (connection.incoming().room.armed.exchange(0) & kInPoll) != 0)
     ring_once(connection, fd);
-  if (mode == kRing)
-    leave_ring_with_unread(connection, fd);
-  else
-    leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
+  const bool gone = mode == kRing && unread == Unread::goes_first && send_unread_before_leaving(connection, fd);
+  if (!gone && wants_take_back(connection)) return serve_take_back(connection, fd);
+  if (!gone) leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
   connection.set_why(why);
   restore_options(connection, fd);
 }
@@ -231,7 +254,7 @@ void leave_ring_for_good(Connection& connection, int fd, Why why) {
 
 void hand_back_sending(Connection& connection, int fd, Why why) {
   const Uncancelled here;
-  leave_ring_for_good(connection, fd, why);
+  leave_ring_for_good(connection, fd, why, Unread::stays);
   sets_note_back(connection);
 }
 
@@ -299,7 +322,11 @@ bool begin_hand_back(Connection& connection, int fd, Why why) {
   Direction& in = connection.incoming();
   const bool pending = ask_for_unread_over_tcp(connection, fd);
   ring_doorbell(connection, fd);  // it may sleep
-  hand_back_sending(connection, fd, why);
+  {
+    const Uncancelled here;
+    leave_ring_for_good(connection, fd, why, Unread::goes_first);
+    sets_note_back(connection);
+  }
   // Whoever of the peer's was about to ring has rung now, or will see the request.
   (void)wait_until_free(in.sending.lock);
   keep_reading_ring(connection, false);

@@ -53,7 +53,7 @@ class Reading {
       Got got;
       switch (state_.stage.load(std::memory_order_relaxed)) {
         case kReadRing:
-          // Whoever sends the ring over TCP looks for us before it begins (receivers_have_left()).
+          // Not even where our lock overtook that of somebody who empties the ring.
           if (direction_.path.sent_again.load(std::memory_order_relaxed) != 0 &&
               follow_path(connection_, fd_) != kReadRing)
             continue;
@@ -74,7 +74,10 @@ class Reading {
         case kDiscard:
           break;
         default:
-          return going_on && at_urgent_mark() ? Got::mark : from_kernel(SIZE_MAX);
+          if (going_on && at_urgent_mark()) return Got::mark;
+          got = from_kernel(SIZE_MAX);
+          if (got == Got::end && follow_path(connection_, fd_) == kReadRing) continue;
+          return got;
       }
       const std::uint32_t stage = follow_path(connection_, fd_);
       if (stage == kDiscard || stage == kReadTcp) return Got::nothing;

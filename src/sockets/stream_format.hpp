@@ -131,6 +131,7 @@ struct Direction {
 enum Request : std::uint32_t {
   kHandBack = 1,  // somebody outside wants this connection on TCP
   kTakeBack = 2,  // of this side: the other must send what this side has not read over TCP
+  kEmptying = 4,  // this side is about to take the other's receiving lock, and to empty its ring over TCP
 };
 
 struct alignas(kLine) End {  // written by its own side, but for `request`
