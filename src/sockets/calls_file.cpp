@@ -65,7 +65,9 @@ VIADUCT_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
   if (connection == nullptr) return libc().sendfile(out, in, offset, count);
   return sending_parts(
       *connection, out, count, [&](std::size_t, std::size_t part) { return libc().sendfile(out, in, offset, part); },
-      [&](std::size_t at) { return stream_send_file(*connection, out, in, offset, count - at); });
+      [&](std::size_t at) {
+        return keeping_errno([&] { return stream_send_file(*connection, out, in, offset, count - at); });
+      });
 }
 
 VIADUCT_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
@@ -78,7 +80,9 @@ VIADUCT_EXPORT ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_
   if (Connection* const to = find_connection(out);
       to != nullptr && is_pipe(in) && in_offset == nullptr && out_offset == nullptr && size != 0)
     return sending(
-        *to, out, call, [&] { return stream_splice(*to, out, in, std::min(size, kMostAtOnce), flags); }, size);
+        *to, out, call,
+        [&] { return keeping_errno([&] { return stream_splice(*to, out, in, std::min(size, kMostAtOnce), flags); }); },
+        size);
   Connection* const from = find_connection(in);
   if (from != nullptr && from->attached() && is_pipe(out)) return splice_out(*from, in, out, size, flags);
   if (from != nullptr && from->life.load() != Life::plain) make_plain(*from, in, Why::handed_back);

@@ -330,9 +330,7 @@ ssize_t peek_at_all(Connection& connection, int fd, const iovec* pieces, std::si
   }
 }
 
-}  // namespace
-
-ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
   const Uncancelled here;
   const AtMemory at_ring;
   if ((flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL)) [[unlikely]]
@@ -401,6 +399,12 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
     if (total == 0)
       if (const std::size_t got_at_once = short_message(); got_at_once != 0) return static_cast<ssize_t>(got_at_once);
   }
+}
+
+}  // namespace
+
+ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+  return keeping_errno([&] { return receive_some(connection, fd, first, count, flags); });
 }
 
 int bytes_unread(Connection& connection, int fd) {

@@ -251,7 +251,9 @@ Route next_route(Connection& connection, int fd) {
   return route;
 }
 
-ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+namespace {
+
+ssize_t send_all(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
   const Uncancelled here;
   const AtMemory at_ring;
   Pieces pieces(first, count);
@@ -304,6 +306,12 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
     if (!may_wait) may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
     if (!goes_on_when_full(connection, fd, wait, *may_wait, total != 0)) return result(true);
   }
+}
+
+}  // namespace
+
+ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+  return keeping_errno([&] { return send_all(connection, fd, first, count, flags); });
 }
 
 // ---- what others ask

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "sockets/connection.hpp"
 #include "sockets/few_or_many.hpp"
@@ -26,6 +27,16 @@ ssize_t at_most_at_once(const iovec* pieces, std::size_t count, Call&& call) {
     left -= cut[used].iov_len;
   }
   return call(cut.get(), used);
+}
+
+// A call that succeeds leaves errno as it was: there are programs that look at it all the same.
+template <class Call>
+ssize_t keeping_errno(Call&& call) {
+  const int kept = errno;
+  const ssize_t result = call();
+  if (result >= 0) [[likely]]
+    errno = kept;
+  return result;
 }
 
 ssize_t stream_send(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -389,4 +390,31 @@ CASE(life, memory_of_closed, "a process with threads has closed all its connecti
   over = true;
   other.join();
   ::close(set);
+}
+
+CASE(data, errno_of_success, "calls that succeed, after a wait or at once, leave errno alone") {
+  Link link = run.warm();
+  const auto keeps = [](const char* what, auto&& use) {
+    errno = 0;
+    const bool done = use();
+    note("%s %d, errno %d", what, done, errno);
+  };
+  std::vector<char> much(std::size_t{8} << 20);
+  for (int i = 0; i < 5; ++i) {
+    std::thread later([&] {
+      ::usleep(20'000);
+      run.agent.tell(Order::send, link.number, 100);
+    });
+    keeps("recv", [&] { return ::recv(link.fd, much.data(), 100, MSG_WAITALL) == 100; });
+    later.join();
+    link.received += 100;
+    run.agent.begin(Order::receive, link.number, static_cast<std::int64_t>(much.size()));
+    fill(much.data(), much.size(), link.sent);
+    keeps("send", [&] { return ::send(link.fd, much.data(), much.size(), 0) == static_cast<ssize_t>(much.size()); });
+    link.sent += much.size();
+    note("the peer has all %d", run.agent.end().result > 0);
+  }
+  run.peer_says("the peer ends", Order::shutdown, link, SHUT_WR);
+  keeps("the end", [&] { return ::recv(link.fd, much.data(), 1, 0) == 0; });
+  ::close(link.fd);
 }
