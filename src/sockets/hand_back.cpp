@@ -208,8 +208,8 @@ bool is_read_empty(const Connection& connection, std::uint64_t patience_ns) {
 // False: it stays in the ring.
 bool send_unread_before_leaving(Connection& connection, int fd) {
   constexpr std::uint64_t kPatienceNs = 1'000'000;
-  constexpr std::uint64_t kLongestNs =
-      20'000'000;  // less than memory rests that somebody else has closed (retired.hpp)
+  // Less than memory rests that somebody else has closed (retired.hpp).
+  constexpr std::uint64_t kLongestNs = 20'000'000;
   const Deadline deadline = Deadline::at_ns(Clock::steady().now_ns() + kLongestNs);
   Direction& out = connection.outgoing();
   const End& peer = connection.peer();
@@ -220,7 +220,7 @@ bool send_unread_before_leaving(Connection& connection, int fd) {
   connection.own().request.fetch_or(kEmptying);
   nap(kSettledNs);
   bool all = true;
-  const bool sent = use_under(out.receiving.lock, deadline, [&] {
+  (void)use_under(out.receiving.lock, deadline, [&] {
     const std::size_t bytes = Receiver(connection.memory, connection.out()).bytes_ready();
     if (bytes == 0 || wants_take_back(connection) || !tcp_has_room_for(fd, bytes)) return;
     out.path.sent_again.store(1);
@@ -229,7 +229,7 @@ bool send_unread_before_leaving(Connection& connection, int fd) {
   });
   connection.own().request.fetch_and(~std::uint32_t{kEmptying});
   if (!all) send_ring_over_tcp(connection.memory, connection.out(), fd, true);
-  return sent && out.path.mode.load() == kBack;
+  return out.path.mode.load() == kBack;
 }
 
 enum class Unread { stays, goes_first };
@@ -250,12 +250,16 @@ void leave_ring_for_good(Connection& connection, int fd, Why why, Unread unread)
   restore_options(connection, fd);
 }
 
+void hand_back_sending(Connection& connection, int fd, Why why, Unread unread) {
+  const Uncancelled here;
+  leave_ring_for_good(connection, fd, why, unread);
+  sets_note_back(connection);
+}
+
 }  // namespace
 
 void hand_back_sending(Connection& connection, int fd, Why why) {
-  const Uncancelled here;
-  leave_ring_for_good(connection, fd, why, Unread::stays);
-  sets_note_back(connection);
+  hand_back_sending(connection, fd, why, Unread::stays);
 }
 
 void serve_take_back(Connection& connection, int fd) {
@@ -322,11 +326,7 @@ bool begin_hand_back(Connection& connection, int fd, Why why) {
   Direction& in = connection.incoming();
   const bool pending = ask_for_unread_over_tcp(connection, fd);
   ring_doorbell(connection, fd);  // it may sleep
-  {
-    const Uncancelled here;
-    leave_ring_for_good(connection, fd, why, Unread::goes_first);
-    sets_note_back(connection);
-  }
+  hand_back_sending(connection, fd, why, Unread::goes_first);
   // Whoever of the peer's was about to ring has rung now, or will see the request.
   (void)wait_until_free(in.sending.lock);
   keep_reading_ring(connection, false);

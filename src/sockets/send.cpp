@@ -253,7 +253,7 @@ Route next_route(Connection& connection, int fd) {
 
 namespace {
 
-ssize_t send_all(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
   const Uncancelled here;
   const AtMemory at_ring;
   Pieces pieces(first, count);
@@ -311,7 +311,7 @@ ssize_t send_all(Connection& connection, int fd, const iovec* first, std::size_t
 }  // namespace
 
 ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
-  return keeping_errno([&] { return send_all(connection, fd, first, count, flags); });
+  return keeping_errno([&] { return send_some(connection, fd, first, count, flags); });
 }
 
 // ---- what others ask
