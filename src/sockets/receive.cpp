@@ -80,6 +80,7 @@ class Reading {
           return got;
       }
       const std::uint32_t stage = follow_path(connection_, fd_);
+      if (stage == kDiscard && is_shut_and_empty()) return Got::end;
       if (stage == kDiscard || stage == kReadTcp) return Got::nothing;
     }
   }
@@ -87,6 +88,12 @@ class Reading {
   std::size_t bytes() const { return bytes_; }
 
  private:
+  // What is in the ring is to come over TCP, but there is nothing, and the program wants no more.
+  bool is_shut_and_empty() const {
+    return connection_.reads_no_more.load() && direction_.path.mode.load(std::memory_order_acquire) != kBack &&
+           !Receiver(connection_.memory, connection_.in()).has_data();
+  }
+
   // The answer of the kernel's socket, which never waits here.
   Got from_kernel(std::size_t most) {
     if (const std::uint32_t kept = state_.pushed_back.load(); kept != 0) return take_pushed_back(kept, most);

@@ -75,6 +75,23 @@ CASE(process, passed_after_shutdown,
   }
 }
 
+CASE(process, shutdown_after_passed,
+     "SCM_RIGHTS to oneself, then shutdown, bytes unread or none: the end is told on both descriptors") {
+  for (const unsigned size : {0u, 12u}) {
+    for (const int how : {SHUT_RD, SHUT_RDWR}) {
+      Link link = run.warm();
+      if (size != 0) run.peer_sends(link, size);
+      const int passed = passed_to_oneself(link.fd);
+      call("shutdown", ::shutdown(link.fd, how));
+      ::usleep(5'000);
+      std::array<char, 100> bytes;
+      for (const int fd : {link.fd, passed, link.fd})
+        call("recv", ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT));
+      for (const int fd : {passed, link.fd}) ::close(fd);
+    }
+  }
+}
+
 CASE(process, passed_behind_splice,
      "one sends and splices, the other passes its descriptor to itself, one sends more: every byte comes") {
   for (const bool kept : {false, true}) {
