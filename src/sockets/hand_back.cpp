@@ -19,6 +19,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/peer_socket.hpp"
+#include "sockets/table.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
@@ -256,10 +257,34 @@ void hand_back_sending(Connection& connection, int fd, Why why, Unread unread) {
   sets_note_back(connection);
 }
 
+// Nobody closes the number, and nothing else gets it, for as long as this lives; `holds()`: what `fd` is.
+class KeptOpen {
+ public:
+  KeptOpen(Connection& connection, int fd)
+      : connection_(connection),
+        held_above_(connection.upgrade_lock.is_mine()),
+        held_(!held_above_ && connection.upgrade_lock.try_acquire()),
+        holds_((held_ || held_above_) && connection.descriptors.load() == 1 && find_connection(fd) == &connection) {}
+  ~KeptOpen() {
+    if (held_) connection_.upgrade_lock.release();
+  }
+  KeptOpen(const KeptOpen&) = delete;
+  KeptOpen& operator=(const KeptOpen&) = delete;
+  bool holds() const { return holds_; }
+
+ private:
+  Connection& connection_;
+  bool held_above_, held_, holds_;
+};
+
 }  // namespace
 
 void hand_back_sending(Connection& connection, int fd, Why why) {
-  hand_back_sending(connection, fd, why, Unread::stays);
+  // Somebody outside wants it, not this program: there is time to leave nothing behind.
+  const bool asked = (connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0;
+  if (!asked || !sends_on_ring(connection)) return hand_back_sending(connection, fd, why, Unread::stays);
+  const KeptOpen kept(connection, fd);
+  hand_back_sending(connection, fd, why, kept.holds() ? Unread::goes_first : Unread::stays);
 }
 
 void serve_take_back(Connection& connection, int fd) {

@@ -88,6 +88,7 @@ int row(int thousands);
 int stopped(int rounds, unsigned seed);
 int waiters(int rounds, unsigned seed);
 int hand_back_a_gigabyte(int rounds, unsigned seed);
+int asked(int rounds);
 int unread(int rounds);
 int namespaces(int rounds);
 

@@ -1,5 +1,6 @@
 // Each end of a connection is held by several processes, which take turns at it: they fork, start programs with and
-// without the library that go on with it, pass it on to such, leave, are killed and stopped. Every byte is looked at.
+// without the library that go on with it, pass it on to such, leave, are killed and stopped, while the connection is
+// asked to go back to TCP. Every byte is looked at.
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -233,12 +234,17 @@ pid_t some_member(const Plan& plan, Random& random) {
   return found != numbers.end() ? found->load() : 0;
 }
 
-void stop_somebody(const Plan& plan, Random& random) {
+void disturb(Plan& plan, Random& random) {
   const pid_t member = some_member(plan, random);
   if (member == 0) return;
-  ::kill(member, SIGSTOP);
-  ::usleep(random() % 20'000);
-  ::kill(member, SIGCONT);
+  if (random() % 8 == 0) {
+    ::kill(member, SIGSTOP);
+    ::usleep(random() % 20'000);
+    ::kill(member, SIGCONT);
+  } else if (random() % 40 == 0) {
+    if (const StreamOf stream(member); stream)
+      for (End& end : stream->end) end.request.fetch_or(kHandBack);
+  }
 }
 
 bool has_come(const Plan& plan, int end) {
@@ -262,8 +268,7 @@ int one_round(Random& random) {
   }
   for (const int fd : {pair.client, pair.server, memory}) ::close(fd);
   const std::uint64_t begin = now_ms();
-  for (; plan.wrong == 0 && now_ms() < begin + kRoundMs; ::usleep(1000 + random() % 30'000))
-    stop_somebody(plan, random);
+  for (; plan.wrong == 0 && now_ms() < begin + kRoundMs; ::usleep(1000 + random() % 4000)) disturb(plan, random);
   plan.over = true;
   const std::uint64_t enough = now_ms() + kHangSeconds * 1000;
   while (plan.wrong == 0 && !(has_come(plan, 0) && has_come(plan, 1)) && now_ms() < enough) ::usleep(1000);

@@ -1,5 +1,6 @@
-// A connection goes back to TCP with more unread than TCP's buffers hold; and one whose ends are in different PID
-// namespaces, as those of containers are. Every number comes, in order, and then the end.
+// A connection goes back to TCP with more unread than TCP's buffers hold; one whose ends are in different PID
+// namespaces, as those of containers are; and one that is asked from outside to go back, with bytes unread, and then
+// passed on. Every number comes, in order.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -9,7 +10,6 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "sockets/pass_descriptor.hpp"
 #include "torture.hpp"
 
 namespace viaduct::sockets::torture {
@@ -35,13 +36,28 @@ bool keep_buffers() {
   return keep(SO_SNDBUF) && keep(SO_SNDBUFFORCE);
 }
 
+std::vector<std::uint32_t> make_numbers() {
+  std::vector<std::uint32_t> numbers(kMost / sizeof(std::uint32_t));
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::uint32_t>(i);
+  return numbers;
+}
+
+// 0: what came is what was sent.
+int compare(std::uint64_t sent, const std::vector<unsigned char>& all, std::uint64_t received) {
+  std::uint64_t right = 0;
+  while (right < received && all[right] == static_cast<unsigned char>((right / 4) >> (right % 4 * 8))) ++right;
+  if (received == sent && right == received) return 0;
+  std::fprintf(stderr, "torture: %" PRIu64 " bytes were sent, %" PRIu64 " came, the first %" PRIu64 " are right\n",
+               sent, received, right);
+  return 1;
+}
+
 // As much as there is room for, at least so much, which it tells; then it waits to be asked for the end.
 int send_numbers(int fd, int tell, int buffer, std::uint64_t least) {
   if (!warm(fd, true)) return complain("warm");
   if (::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer) != 0) return complain("SO_SNDBUF");
   if (!keep_buffers()) return kSkipped;
-  std::vector<std::uint32_t> numbers(kMost / sizeof(std::uint32_t));
-  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::uint32_t>(i);
+  const std::vector<std::uint32_t> numbers = make_numbers();
   const auto* const bytes = reinterpret_cast<const char*>(numbers.data());
   std::uint64_t sent = 0;
   for (ssize_t now; sent < kMost; sent += static_cast<std::uint64_t>(now)) {
@@ -67,12 +83,7 @@ int receive_numbers(int fd, int told) {
   std::uint64_t received = 0;
   for (ssize_t now; received < kMost; received += static_cast<std::uint64_t>(now))
     if (now = ::recv(fd, &all[received], std::min<std::size_t>(kMost - received, 65536), 0); now <= 0) break;
-  std::uint64_t right = 0;
-  while (right < received && all[right] == static_cast<unsigned char>((right / 4) >> (right % 4 * 8))) ++right;
-  if (received == sent && right == received) return 0;
-  std::fprintf(stderr, "torture: %" PRIu64 " bytes were sent, %" PRIu64 " came, the first %" PRIu64 " are right\n",
-               sent, received, right);
-  return 1;
+  return compare(sent, all, received);
 }
 
 int outcome(const char* what, pid_t sender, pid_t receiver) {
@@ -82,6 +93,52 @@ int outcome(const char* what, pid_t sender, pid_t receiver) {
   if (sent == kSkipped || received == kSkipped) return kSkipped;
   if (sent == 0 && received == 0) return 0;
   return std::fprintf(stderr, "torture: %s: sender %d, receiver %d\n", what, sent, received), 1;
+}
+
+// ---- asked
+
+constexpr std::size_t kMore = 400;
+
+bool wait_at(int pipe) {
+  char byte;
+  return ::read(pipe, &byte, 1) == 1;
+}
+bool let_go_on(int pipe) {
+  return ::write(pipe, "!", 1) == 1;
+}
+
+int send_twice(int fd, std::size_t size, int tell, int told) {
+  if (!warm(fd, true)) return complain("warm");
+  const std::vector<std::uint32_t> numbers = make_numbers();
+  const auto* const bytes = reinterpret_cast<const char*>(numbers.data());
+  const auto send = [&](std::size_t from, std::size_t count) {
+    return ::send(fd, bytes + from, count, MSG_NOSIGNAL) == static_cast<ssize_t>(count);
+  };
+  if (!send(0, size) || !let_go_on(tell)) return complain("send");
+  if (!wait_at(told) || !send(size, kMore) || !let_go_on(tell)) return complain("send again");
+  char byte;
+  return ::recv(fd, &byte, 1, 0) == 0 ? 0 : complain("the receiver's end");
+}
+
+int ask_and_pass_on(int fd, std::size_t size, int tell, int told) {
+  if (!warm(fd, false) || !wait_at(told)) return complain("warm");
+  {
+    const StreamOf stream(::getpid());
+    if (!stream) return std::fprintf(stderr, "torture: the connection is on no ring\n"), 1;
+    for (End& end : stream->end) end.request.fetch_or(kHandBack);
+  }
+  if (!let_go_on(tell) || !wait_at(told)) return complain("the sender");
+  int over[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, over) != 0 || !pass_descriptor(over[0], fd)) return complain("pass");
+  const int passed = take_descriptor(over[1]);
+  ::close(fd);
+  const timeval limit{3, 0};
+  if (::setsockopt(passed, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0) return complain("setsockopt");
+  std::vector<unsigned char> all(size + kMore);
+  std::uint64_t received = 0;
+  for (ssize_t now; received < all.size(); received += static_cast<std::uint64_t>(now))
+    if (now = ::recv(passed, &all[received], all.size() - received, 0); now <= 0) break;
+  return compare(all.size(), all, received);
 }
 
 // ---- namespaces
@@ -124,6 +181,28 @@ int connect_and_send(const sockaddr_in& name, int tell) {
 
 }  // namespace
 
+int asked(int rounds) {
+  for (int i = 0; i < rounds; ++i)
+    for (const std::size_t size : {4, 60, 5000, 100'000}) {
+      const Pair pair = make_pair();
+      int there[2], back[2], gate[2];
+      if (::pipe(there) != 0 || ::pipe(back) != 0 || ::pipe(gate) != 0) return complain("pipe");
+      // For as long as we hold the sockets as well, they stay on TCP.
+      const pid_t sender = start(pair, true, [&](int fd) {
+        return wait_at(gate[0]) ? send_twice(fd, size, there[1], back[0]) : complain("begin");
+      });
+      const pid_t receiver = start(pair, false, [&](int fd) {
+        return wait_at(gate[0]) ? ask_and_pass_on(fd, size, back[1], there[0]) : complain("begin");
+      });
+      for (const int fd : {pair.client, pair.server}) ::close(fd);
+      if (!let_go_on(gate[1]) || !let_go_on(gate[1])) return complain("begin");
+      for (const int* const pipe : {there, back, gate})
+        for (const int end : {0, 1}) ::close(pipe[end]);
+      if (const int code = outcome("asked", sender, receiver); code != 0) return code;
+    }
+  return 0;
+}
+
 int unread(int rounds) {
   for (int i = 0; i < rounds; ++i)
     for (const int buffer : {16'384, 212'992}) {
@@ -131,14 +210,13 @@ int unread(int rounds) {
       int pipe[2], gate[2];
       if (::pipe(pipe) != 0 || ::pipe(gate) != 0) return complain("pipe");
       // For as long as we hold the sockets as well, they stay on TCP.
-      const auto begins = [&] { return ::read(gate[0], std::array<char, 1>().data(), 1) == 1; };
       const pid_t sender = start(pair, true, [&](int fd) {
-        return begins() ? send_numbers(fd, pipe[1], buffer, kMoreThanTcpHolds) : complain("begin");
+        return wait_at(gate[0]) ? send_numbers(fd, pipe[1], buffer, kMoreThanTcpHolds) : complain("begin");
       });
-      const pid_t receiver =
-          start(pair, false, [&](int fd) { return begins() ? receive_numbers(fd, pipe[0]) : complain("begin"); });
+      const pid_t receiver = start(
+          pair, false, [&](int fd) { return wait_at(gate[0]) ? receive_numbers(fd, pipe[0]) : complain("begin"); });
       for (const int fd : {pair.client, pair.server}) ::close(fd);
-      if (::write(gate[1], "go", 2) != 2) return complain("begin");
+      if (!let_go_on(gate[1]) || !let_go_on(gate[1])) return complain("begin");
       for (const int fd : {pipe[0], pipe[1], gate[0], gate[1]}) ::close(fd);
       if (const int code = outcome("unread", sender, receiver); code != 0) return code;
     }
