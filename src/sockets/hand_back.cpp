@@ -134,36 +134,43 @@ void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Ope
   if (used) send_ring_over_tcp(memory, direction, fd, true);
 }
 
-// Whoever holds it now has let it go. False: it is held for long by somebody who lives, who may have been stopped in
+void nap(std::uint64_t ns) {
+  const timespec time{0, static_cast<long>(ns)};
+  ::syscall(SYS_nanosleep, &time, nullptr);
+}
+constexpr std::uint64_t kNapNs = 100'000;
+
+// Whoever holds it now has let it go. False: it is held for longer by somebody who lives, who may have been stopped in
 // the middle of a send: not to be taken over, for its bytes would be lost.
-bool wait_until_free(const std::atomic<std::uint32_t>& lock) {
+bool wait_until_free(const std::atomic<std::uint32_t>& lock, std::uint64_t patience_ns = 0) {
   constexpr int kLooks = 200, kTurns = 2000;
-  for (int turn = 0; turn < kTurns; ++turn) {
+  std::uint64_t begin = 0;
+  for (int turn = 0;; ++turn) {
     const std::uint32_t holder = lock.load();
     if (holder == 0) return true;
     if (turn < kLooks) {
       cpu_relax();
-    } else {
-      if (thread_is_gone(holder)) return true;
-      ::sched_yield();
+      continue;
     }
+    if (thread_is_gone(holder)) return true;
+    if (turn < kTurns) {
+      ::sched_yield();
+      continue;
+    }
+    const std::uint64_t now = Clock::steady().now_ns();
+    if (begin == 0) begin = now;
+    if (now - begin >= patience_ns) return false;
+    nap(kNapNs);
   }
-  return false;
 }
 
 // A lock that its end took by a plain store, beside which it looked at what is asked of it, is seen by everybody after
 // that time; a peer that is awake, or was just woken, has done what was asked of it.
 constexpr std::uint64_t kSettledNs = 3'000'000;
 
-void nap(std::uint64_t ns) {
-  const timespec time{0, static_cast<long>(ns)};
-  ::syscall(SYS_nanosleep, &time, nullptr);
-}
-
 // False: whoever holds the lock did not let go in time.
 template <class Use>
 bool use_under(std::atomic<std::uint32_t>& word, const Deadline& deadline, Use&& use) {
-  constexpr std::uint64_t kNapNs = 100'000;
   for (;; nap(kNapNs)) {
     {
       const HeldLock held(word);
@@ -352,8 +359,10 @@ bool begin_hand_back(Connection& connection, int fd, Why why) {
   const bool pending = ask_for_unread_over_tcp(connection, fd);
   ring_doorbell(connection, fd);  // it may sleep
   hand_back_sending(connection, fd, why, Unread::goes_first);
-  // Whoever of the peer's was about to ring has rung now, or will see the request.
-  (void)wait_until_free(in.sending.lock);
+  // Whoever of the peer's was about to ring has rung now, or will see the request. On a busy machine that may take a
+  // while, and its bell would be taken for data.
+  constexpr std::uint64_t kPatienceNs = 200'000'000;
+  (void)wait_until_free(in.sending.lock, kPatienceNs);
   keep_reading_ring(connection, false);
   return pending;
 }
