@@ -233,6 +233,8 @@ bool goes_on_when_full(Connection& connection, int fd, SendWait& wait, bool may_
   sets_note_blocked(connection);
   if (peer_cannot_ring(connection)) return hand_back_sending(connection, fd, Why::handed_back), true;
   if (!expect_room(connection) && !has_some) return true;
+  relieve_stalled(connection, fd);  // who tries again and again asks nobody when to
+  if (!sends_on_ring(connection) && !has_some) return true;
   errno = EAGAIN;
   return false;
 }
