@@ -18,6 +18,7 @@
 #include "sockets/path.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
+#include "sockets/uring.hpp"
 #include "sockets/wait.hpp"
 
 namespace viaduct::sockets {
@@ -36,9 +37,10 @@ void duplicated(int from, int to) {
 
 // The number is about to be taken by something else, or closed.
 void forget(int fd) {
-  if ((find_connection(fd) == nullptr && !is_epoll_set(fd)) || in_borrowed_memory()) return;
+  if ((find_connection(fd) == nullptr && !is_epoll_set(fd) && !is_ring(fd)) || in_borrowed_memory()) return;
   let_go(fd, fd);
   forget_set(fd);
+  forget_ring(fd);
 }
 
 // Doorbells go to a number, under this lock: whoever has it next sees whose it is by then.
@@ -74,10 +76,12 @@ int duplicate_over(int from, int to, Call&& call) {
     else if (former != nullptr)
       number_lost(*former, to, kept);
     forget_set(to);
+    forget_ring(to);
     if (is_standard(to)) make_plain(*now, to, Why::stdio);
   } else if (copy >= 0) {
     let_go(to, kept);
     forget_set(to);
+    forget_ring(to);
     duplicated(from, to);
   }
   if (kept >= 0) libc().close(kept);
@@ -120,6 +124,7 @@ int close_all_but_internal(unsigned first, unsigned last) {
       if (static_cast<unsigned>(fd) >= first && static_cast<unsigned>(fd) <= last) let_go(fd, fd);
     });
     forget_sets_in(first, last);
+    forget_rings_in(first, last);
   }
   int result = 0;
   unsigned from = first;

@@ -18,6 +18,7 @@
 #include "sockets/cancellation.hpp"
 #include "sockets/export.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/uring.hpp"
 
 namespace viaduct::sockets {
 
@@ -72,7 +73,7 @@ int select_with_mask(int count, fd_set* in, fd_set* out, fd_set* other, timespec
   return ::pselect(count, in, out, other, limit, mask != nullptr ? mask->mask : nullptr);
 }
 
-// False: not a call of ours.
+// False: not a call of ours, or none that is done here.
 bool known(long number, const Arguments& given, long& result) {
   switch (number) {
 #define VIADUCT_BY(number, function) \
@@ -123,6 +124,12 @@ bool known(long number, const Arguments& given, long& result) {
     VIADUCT_BY(ioctl, &ioctl_of_three);
 #undef VIADUCT_SAME
 #undef VIADUCT_BY
+    case SYS_io_uring_enter:
+      look_through_ring(given.as<int>(0), given.as<unsigned>(1), given.as<unsigned>(3));
+      return false;
+    case SYS_io_uring_register:
+      look_at_registered(given.as<unsigned>(1), given.as<const void*>(2), given.as<unsigned>(3));
+      return false;
     case SYS_exit_group:
       ::_exit(static_cast<int>(given.at[0]));
     default:
@@ -142,7 +149,10 @@ VIADUCT_EXPORT long syscall(long number, ...) noexcept {
   va_end(list);
   long result;
   if (known(number, given, result)) return result;
-  return kernel::libc().syscall(number, given.at[0], given.at[1], given.at[2], given.at[3], given.at[4], given.at[5]);
+  result = kernel::libc().syscall(number, given.at[0], given.at[1], given.at[2], given.at[3], given.at[4], given.at[5]);
+  if (number == SYS_io_uring_setup && result >= 0)
+    watch_ring(static_cast<int>(result), *given.as<const io_uring_params*>(1));
+  return result;
 }
 
 }  // extern "C"

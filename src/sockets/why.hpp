@@ -23,7 +23,7 @@ enum class Why : std::uint32_t {
   forbidden,      // a sandbox refused what is needed
   switched_off,
   no_counts,        // TCP_INFO does not tell byte counts, or they do not agree
-  kernel_feature,   // SIGIO, MSG_ZEROCOPY, time stamps, kTLS: the kernel must carry the bytes
+  kernel_feature,   // SIGIO, MSG_ZEROCOPY, time stamps, kTLS, io_uring: the kernel must carry the bytes
   stalled,          // the ring was full and nobody read: TCP holds more
   other_processes,  // the peer is in another PID namespace: neither can tell whether a thread of the other lives
 };
@@ -65,7 +65,7 @@ constexpr const char* words(Why why) {
     case Why::no_counts:
       return "the kernel's byte counts cannot be relied on (it is old, or drops segments on their way out)";
     case Why::kernel_feature:
-      return "it uses what only the kernel can do (SIGIO, zero copy, time stamps, TLS)";
+      return "it uses what only the kernel can do (SIGIO, zero copy, time stamps, TLS, io_uring)";
     case Why::stalled:
       return "the ring was full for long and nobody read";
     case Why::other_processes:
