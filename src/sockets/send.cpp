@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <optional>
+#include <utility>
 
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
@@ -268,6 +269,7 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
   const auto result = [&total](bool failed) { return total == 0 && failed ? -1 : static_cast<ssize_t>(total); };
   SendWait wait(connection, fd);
   std::optional<bool> may_wait;  // as it was when this was first asked, whatever changes later
+  bool crowded = false;
   const std::uint32_t generation = connection.generation.load();
   for (bool look_closely = false;; look_closely = true) {
     if (connection.generation.load() != generation) [[unlikely]]  // closed by another thread, perhaps used again
@@ -282,7 +284,7 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
       if (route == Route::ring) {
         Sender ring(connection.memory, connection.out());
         mark_order(connection, ring);
-        written = ring.write(pieces);
+        written = crowded ? ring.write_crowded(pieces) : ring.write(pieces);
         connection.next_bulk.store(ring.next_bulk(), std::memory_order_relaxed);
       }
     }
@@ -306,6 +308,7 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
     if (pieces.done()) [[likely]]
       return static_cast<ssize_t>(total);
     if (!may_wait) may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
+    if (!*may_wait && !std::exchange(crowded, true)) continue;
     if (!goes_on_when_full(connection, fd, wait, *may_wait, total != 0)) return result(true);
   }
 }

@@ -33,6 +33,16 @@ constexpr std::size_t whole_lines(std::size_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
+// So many as the chunk has room for.
+void copy_all(Pieces& pieces, std::span<std::byte> chunk) {
+  while (!chunk.empty()) {
+    const std::size_t part = std::min(chunk.size(), pieces.size());
+    copy_into_ring(chunk.data(), pieces.data(), part);
+    pieces.advance(part);
+    chunk = chunk.subspan(part);
+  }
+}
+
 }  // namespace
 
 std::size_t bulk_size_for(std::size_t buffers) {
@@ -76,14 +86,17 @@ bool Sender::commit(std::size_t bytes) {
   return true;
 }
 
-std::span<std::byte> Sender::claim_bulk(std::size_t most) {
+std::span<std::byte> Sender::claim_bulk(std::size_t most, std::uint32_t slots) {
   SendState& state = direction_.sending;
   const std::size_t size = bulk_size();
-  if (!slot_free()) return {};
+  if (!slot_free(slots)) return {};
   most = std::min(most, kLargestChunk);
   const std::size_t least = std::min(whole_lines(most), kLeastChunk);
   std::uint64_t tail = state.bulk_tail.load(std::memory_order_relaxed);
-  const auto free = [&] { return size - bulk_used(tail); };
+  const auto free = [&] {
+    const std::size_t used = bulk_used(tail);
+    return used == 0 ? size : size - std::min(size, used + kLine);  // crowd()
+  };
   const std::size_t skipped = size - tail % size < least ? size - tail % size : 0;
   if (free() < least + skipped || tail % size >= kStartOverAfter) refresh(direction_);
   // All of it was read: start over, so that a connection with little to say stays within little memory and cache.
@@ -105,16 +118,59 @@ std::span<std::byte> Sender::claim_bulk(std::size_t most) {
   return {bulk_ + offset, room};
 }
 
-void Sender::publish_bulk(std::size_t bytes) {
+void Sender::publish_bulk(std::size_t bytes, std::size_t claimed) {
   SendState& state = direction_.sending;
   const std::uint64_t position = state.bulk_tail.load(std::memory_order_relaxed);
   const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
   const BulkPlace place{position, position % bulk_size()};
   std::memcpy(slot(tail) + 8, &place, sizeof place);
-  state.bulk_tail.store(position + whole_lines(bytes), std::memory_order_relaxed);
+  state.bulk_tail.store(position + whole_lines(claimed), std::memory_order_relaxed);
   publish(tail, bytes | kInBulk);
   state.tail.store(tail + 1, std::memory_order_relaxed);
   state.growing.store(0, std::memory_order_relaxed);
+}
+
+// A chunk that was claimed larger than it is, in the last slot: the receiver keeps its place there until there is a
+// next. A receiver that has read what there was gives back whole lines, also one into which more comes later. So the
+// last line of such a chunk stays empty, as does one of the area: nothing is ever put over bytes that are unread. What
+// the memory says is a peer's to change, so it must make sense.
+Sender::Crowd Sender::crowd(std::size_t most) {
+  const SendState& state = direction_.sending;
+  const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
+  const auto found = std::bit_cast<SlotHeader>(header(tail - 1).load(std::memory_order_relaxed));
+  if (found.stamp != static_cast<std::uint16_t>(tail) || (found.length & kInBulk) == 0) return {};
+  BulkPlace place;
+  std::memcpy(&place, slot(tail - 1) + 8, sizeof place);
+  const std::size_t size = bulk_size(), length = found.length & ~std::uint32_t{kInBulk};
+  const std::uint64_t claimed = state.bulk_tail.load(std::memory_order_relaxed) - place.position;
+  if (claimed > kLargestChunk || length + kLine >= claimed || place.offset != place.position % size ||
+      place.offset + claimed > size)
+    return {};
+  const std::size_t room = std::min<std::size_t>(most, claimed - kLine - length);
+  return {length, SentMark(found.sent), {bulk_ + place.offset + length, room}};
+}
+
+std::size_t Sender::write_crowded(Pieces& pieces) {
+  std::size_t total = 0;
+  for (std::size_t left = pieces.bytes_left(); left != 0;) {
+    const Crowd before = crowd(left);
+    std::span<std::byte> chunk = before.behind;
+    if (!chunk.empty()) {
+      copy_all(pieces, chunk);
+      const std::uint64_t position = direction_.sending.tail.load(std::memory_order_relaxed) - 1;
+      publish(slot(position), before.mark, position, (before.length + chunk.size()) | kInBulk);
+    } else {
+      const std::span<std::byte> claimed = claim_bulk(kLargestChunk, kSlots);
+      if (claimed.size() < kLeastChunk) break;
+      chunk = claimed.first(std::min(left, claimed.size() - kLine));
+      copy_all(pieces, chunk);
+      publish_bulk(chunk.size(), claimed.size());
+    }
+    left -= chunk.size();
+    total += chunk.size();
+  }
+  if (total != 0) count(total);
+  return total;
 }
 
 // The second before the first: whoever sees the first finds both.
@@ -122,8 +178,8 @@ bool Sender::write_into_two_slots(Direction& direction, std::byte* slots, SentMa
                                   std::size_t size) {
   SendState& state = direction.sending;
   const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
-  if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kSlots) refresh(direction);
-  if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kSlots) return false;
+  if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kUsualSlots) refresh(direction);
+  if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kUsualSlots) return false;
   const std::size_t rest = size - kInlineBytes;
   std::byte* const first = slot_at(slots, tail);
   std::byte* const second = slot_at(slots, tail + 1);
@@ -142,13 +198,9 @@ std::size_t Sender::write(Pieces& pieces) {
     std::size_t sent = 0;
     const std::span<std::byte> chunk = left > kSmallMessage ? claim_bulk(left) : std::span<std::byte>{};
     if (!chunk.empty()) {
-      while (sent < chunk.size()) {
-        const std::size_t part = std::min(chunk.size() - sent, pieces.size());
-        copy_into_ring(chunk.data() + sent, pieces.data(), part);
-        pieces.advance(part);
-        sent += part;
-      }
-      publish_bulk(sent);
+      copy_all(pieces, chunk);
+      sent = chunk.size();
+      publish_bulk(sent, sent);
     } else {
       // No room in the bulk area: wait for it rather than cut a large message into lines, unless there is no memory.
       if (left > kSmallMessage && !lacks_memory_) break;
@@ -177,7 +229,9 @@ namespace {
 bool enough_room(std::uint64_t slots_used, std::size_t bulk_size, std::size_t bulk_used,
                  Sender::Room wanted = Sender::Room::some) {
   const bool third = wanted == Sender::Room::a_third;
-  const std::uint64_t slots = third ? kSlots / 3 : wanted == Sender::Room::a_quarter_of_slots ? kSlots / 4 : 2;
+  const std::uint64_t slots = third                                        ? kSlots / 3
+                              : wanted == Sender::Room::a_quarter_of_slots ? kSlots / 4
+                                                                           : kSlotsForCrowds + 2;
   const std::size_t bulk = third ? bulk_size / 3 : std::min(3 * kLargestChunk, bulk_size / 4);
   return slots_used <= kSlots - slots && bulk_size - bulk_used >= bulk;
 }

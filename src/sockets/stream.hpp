@@ -77,6 +77,8 @@ class Pieces {
     std::memcpy(to, from, bytes);
 }
 
+constexpr std::uint32_t kSlotsForCrowds = 32;  // kept free for Sender::write_crowded()
+
 class Sender {
  public:
   Sender(const StreamMemory& memory, int direction)
@@ -92,6 +94,9 @@ class Sender {
 
   // Takes as much as fits, advancing `pieces`; publishes chunk by chunk. Rings nobody.
   std::size_t write(Pieces& pieces);
+  // The same where there is no slot left for it, by a sender that may not wait: messages share the last chunk, so that
+  // as many bytes fit as TCP would have taken.
+  std::size_t write_crowded(Pieces& pieces);
   // The same for a message that fits slots alone, whole or not at all.
   static constexpr std::size_t kSmallMessage = 2 * kInlineBytes;  // up to here that is quicker
   // `more_follows`: probably, so the lines it needs are asked for.
@@ -110,7 +115,7 @@ class Sender {
     if (chunk.empty()) return 0;
     const ssize_t filled = fill(chunk);
     if (filled <= 0) return filled;
-    publish_bulk(static_cast<std::size_t>(filled));
+    publish_bulk(static_cast<std::size_t>(filled), static_cast<std::size_t>(filled));
     count(static_cast<std::size_t>(filled));
     return filled;
   }
@@ -140,10 +145,11 @@ class Sender {
     state.seen_head.store(theirs.head.load(std::memory_order_acquire), std::memory_order_relaxed);            // A2
     state.seen_bulk_head.store(theirs.bulk_head.load(std::memory_order_acquire), std::memory_order_relaxed);  // A2
   }
-  [[gnu::always_inline]] bool slot_free() {
+  static constexpr std::uint32_t kUsualSlots = kSlots - kSlotsForCrowds;
+  [[gnu::always_inline]] bool slot_free(std::uint32_t most = kUsualSlots) {
     const SendState& state = direction_.sending;
     const auto free = [&] {
-      return state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed) < kSlots;
+      return state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed) < most;
     };
     if (free()) [[likely]]
       return true;
@@ -157,8 +163,14 @@ class Sender {
   }
   std::size_t bulk_used(std::uint64_t tail) const;
   bool commit(std::size_t bytes);
-  std::span<std::byte> claim_bulk(std::size_t most);
-  void publish_bulk(std::size_t bytes);
+  std::span<std::byte> claim_bulk(std::size_t most, std::uint32_t slots = kUsualSlots);
+  void publish_bulk(std::size_t bytes, std::size_t claimed);
+  struct Crowd {
+    std::size_t length = 0;
+    SentMark mark{};
+    std::span<std::byte> behind{};  // it may grow by as much
+  };
+  Crowd crowd(std::size_t most);
   bool write_into_slot(const void* bytes, std::size_t size, bool more_follows = false);
   static bool write_into_two_slots(Direction& direction, std::byte* slots, SentMark mark, const void* bytes,
                                    std::size_t size);

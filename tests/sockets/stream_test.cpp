@@ -36,6 +36,11 @@ class StreamTest : public ::testing::Test {
     Pieces pieces(&piece, 1);
     return Sender(memory_, 0).write(pieces);
   }
+  std::size_t write_crowded(const std::vector<unsigned char>& bytes) {
+    const iovec piece{const_cast<unsigned char*>(bytes.data()), bytes.size()};
+    Pieces pieces(&piece, 1);
+    return Sender(memory_, 0).write_crowded(pieces);
+  }
   std::vector<unsigned char> read(std::size_t most, Receiver::Take take = Receiver::Take::consume) {
     std::vector<unsigned char> bytes(most);
     const iovec piece{bytes.data(), most};
@@ -84,6 +89,43 @@ TEST_F(StreamTest, BytesComeInOrderWhateverTheChunks) {
     }
   }
   EXPECT_GT(received, kLeastBulkBytes * 16);
+}
+
+TEST_F(StreamTest, CrowdsOfSmallMessagesFitWhereSlotsDoNot) {
+  memory_.direction(0).sending.bulk_size.store(kMostBulkBytes);
+  std::uint64_t sent = 0;
+  while (const std::size_t now = write(bytes_from(sent, 20))) sent += now;
+  EXPECT_LT(sent, kSlots * kInlineBytes);
+  while (const std::size_t now = write_crowded(bytes_from(sent, 20))) sent += now;
+  EXPECT_GT(sent, 31 * (kLargestChunk - 2 * kLine));
+  EXPECT_EQ(Receiver(memory_, 0).bytes_ready(), sent);
+  EXPECT_EQ(read(2 * sent), bytes_from(0, sent));
+}
+
+// Bytes that come into a line which the receiver has given back already must not be written over.
+TEST_F(StreamTest, CrowdsComeInOrderWhoeverReadsMeanwhile) {
+  std::uint64_t sent = 0, received = 0;
+  std::size_t crowded = 0;
+  for (int round = 0; round < testing::rounds(200'000); ++round) {
+    const bool many = random_() % 8 == 0;
+    for (int i = 0; i < (many ? 300 : 1); ++i) {
+      const auto bytes = bytes_from(sent, 1 + random_() % (random_() % 8 == 0 ? 20'000 : 40));
+      const std::size_t now = random_() % 3 == 0 ? 0 : write(bytes);
+      const std::size_t more = now == 0 ? write_crowded(bytes) : 0;
+      sent += now + more;
+      crowded += more;
+      if (now + more == 0) break;
+    }
+    const auto taken = read(random_() % 3 == 0 ? 100'000 : 1 + random_() % 3000);
+    ASSERT_EQ(taken, bytes_from(received, taken.size()));
+    received += taken.size();
+    if (random_() % 2 != 0) continue;
+    const auto rest = read(std::size_t{1} << 20);
+    ASSERT_EQ(rest, bytes_from(received, rest.size()));
+    received += rest.size();
+    ASSERT_EQ(received, sent);
+  }
+  EXPECT_GT(crowded, kLeastBulkBytes * 16);
 }
 
 // The short ways take all that is there or nothing: then the long way has it.
@@ -311,6 +353,7 @@ TEST_F(StreamTest, NonsenseInSharedMemoryIsSurvived) {
     ASSERT_LE(Receiver(memory_, 0).read_seen(little.data(), 1 + random_() % little.size(), seen), little.size());
     (void)Sender(memory_, 0).write_small(little.data(), 1 + random_() % Sender::kSmallMessage % little.size());
     (void)write(bytes_from(0, 1 + random_() % 70'000));
+    (void)write_crowded(bytes_from(0, 1 + random_() % 70'000));
     (void)read(1 + random_() % 70'000, random_() % 2 == 0 ? Receiver::Take::consume : Receiver::Take::peek);
     Receiver receiver(memory_, 0);
     (void)receiver.bytes_ready();
@@ -354,7 +397,8 @@ TEST_F(StreamTest, TwoThreadsTransferEverything) {
       const auto size =
           static_cast<std::size_t>(std::min<std::uint64_t>(1 + random() % (1U << random() % 16), kBytes - sent));
       const StreamLock lock(memory_.direction(0).sending.lock);
-      sent += write(bytes_from(sent, size));
+      const std::size_t now = write(bytes_from(sent, size));
+      sent += now != 0 ? now : write_crowded(bytes_from(sent, size));
     }
   });
   std::uint64_t received = 0;

@@ -232,4 +232,47 @@ CASE(data, room_is_much, "what poll calls room takes 128 KB in one piece, howeve
   note("some were sent %d, in pieces %d", whole != 0, cut);
 }
 
+CASE(data, small_and_unread,
+     "small messages sent without waiting, 130 KB of them, and nobody reads: all are taken at once") {
+  for (const std::size_t size : {1, 20, 57, 256, 3000}) {
+    Link link = run.warm();
+    std::vector<char> bytes(size);
+    std::size_t total = size == 1 ? 5'000 : 130'000 / size * size;
+    for (std::size_t left = total; left != 0; left -= size) {
+      fill(bytes.data(), size, link.sent);
+      if (const ssize_t sent = ::send(link.fd, bytes.data(), size, MSG_DONTWAIT); sent != static_cast<ssize_t>(size)) {
+        call("send", sent);
+        total -= left;
+        break;
+      }
+      link.sent += size;
+    }
+    note("sent %zu", total);
+    run.peer_says("the peer receives", Order::receive, link, static_cast<std::int64_t>(total));
+    ::close(link.fd);
+  }
+}
+
+CASE(data, tried_again_and_again,
+     "a megabyte of small messages sent without waiting, tried again after a while and never asked poll") {
+  Link link = run.warm();
+  std::vector<char> bytes(100);
+  int failed = 0;
+  for (std::size_t left = 1'000'000; left != 0 && failed < 300;) {
+    fill(bytes.data(), bytes.size(), link.sent);
+    const ssize_t sent = ::send(link.fd, bytes.data(), std::min(left, bytes.size()), MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno != EAGAIN) call("send", sent);
+      ++failed;
+      ::usleep(10'000);
+      continue;
+    }
+    link.sent += static_cast<std::size_t>(sent);
+    left -= static_cast<std::size_t>(sent);
+  }
+  note("sent in the end: %d", failed < 300);
+  run.peer_says("the peer receives", Order::receive, link, 1'000'000);
+  ::close(link.fd);
+}
+
 }  // namespace conformance
