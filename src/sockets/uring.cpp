@@ -52,7 +52,8 @@ void change_members(io_uring_sqe& entry) {
   entry.len = entry.rw_flags = 0;
 }
 
-void look_at(io_uring_sqe& entry) {
+// `closed`: a ring, if it is one that will be.
+void look_at(io_uring_sqe& entry, int& closed) {
   const bool by_place = (entry.flags & IOSQE_FIXED_FILE) != 0;
   switch (entry.opcode) {
     case IORING_OP_EPOLL_CTL:
@@ -61,6 +62,7 @@ void look_at(io_uring_sqe& entry) {
       if (entry.file_index != 0) return;
       let_go(entry.fd, entry.fd);
       forget_set(entry.fd);
+      if (is_ring(entry.fd)) closed = entry.fd;
       return;
     case IORING_OP_SPLICE:
     case IORING_OP_TEE:
@@ -120,15 +122,18 @@ class Ring {
     return true;
   }
 
-  void look_through(unsigned count) {
+  // Another ring, or this one, will be closed by it; -1: none.
+  int look_through(unsigned count) {
+    int closed = -1;
     const BriefLock::Hold hold(lock_);
-    if (entries_ == nullptr) return;  // closed meanwhile
+    if (entries_ == nullptr) return closed;  // meanwhile
     std::uint32_t at = std::atomic_ref(*head_).load(std::memory_order_acquire);
     const std::uint32_t waiting = std::atomic_ref(*tail_).load(std::memory_order_acquire) - at;
     for (std::uint32_t left = std::min({waiting, count, mask_ + 1}); left != 0; --left, ++at) {
       const std::uint32_t place = array_ != nullptr ? array_[at & mask_] : at & mask_;
-      if (place <= mask_) look_at(*reinterpret_cast<io_uring_sqe*>(entries_ + place * entry_bytes_));
+      if (place <= mask_) look_at(*reinterpret_cast<io_uring_sqe*>(entries_ + place * entry_bytes_), closed);
     }
+    return closed;
   }
 
   void let_go() {
@@ -172,7 +177,7 @@ void look_through_ring(int fd, unsigned count, unsigned flags) {
   Ring* const ring = count != 0 && named && !in_borrowed_memory() ? rings.find(fd) : nullptr;
   if (ring == nullptr) return;
   const int kept = errno;
-  ring->look_through(count);
+  forget_ring(ring->look_through(count));
   errno = kept;
 }
 
