@@ -32,6 +32,10 @@ void leave_to_kernel(int fd) {
   if (connection != nullptr && connection->life.load() != Life::plain) make_plain(*connection, fd, Why::kernel_feature);
 }
 
+void leave_all_to_kernel(std::uint64_t numbers, std::uint32_t count) {
+  for (std::uint32_t i = 0; numbers != 0 && i < count; ++i) leave_to_kernel(reinterpret_cast<const int*>(numbers)[i]);
+}
+
 // Done here, the kernel has nothing left to do. Where it fails, the kernel, once it knows of all members, fails the
 // same way and tells.
 void change_members(io_uring_sqe& entry) {
@@ -59,11 +63,12 @@ void look_at(io_uring_sqe& entry, int& closed) {
     case IORING_OP_EPOLL_CTL:
       return change_members(entry);
     case IORING_OP_CLOSE:
+      // It may come later, or fail: what was left to the kernel goes with it.
       if (entry.file_index != 0) return;
-      let_go(entry.fd, entry.fd);
-      forget_set(entry.fd);
       if (is_ring(entry.fd)) closed = entry.fd;
-      return;
+      break;
+    case IORING_OP_FILES_UPDATE:
+      return leave_all_to_kernel(entry.addr, entry.len);
     case IORING_OP_SPLICE:
     case IORING_OP_TEE:
       if ((entry.splice_flags & kSpliceFdIsFixed) == 0) leave_to_kernel(entry.splice_fd_in);
@@ -203,7 +208,7 @@ void look_at_registered(unsigned operation, const void* argument, unsigned count
       return;
   }
   const int kept = errno;
-  for (unsigned i = 0; numbers != 0 && i < count; ++i) leave_to_kernel(reinterpret_cast<const int*>(numbers)[i]);
+  leave_all_to_kernel(numbers, count);
   errno = kept;
 }
 
