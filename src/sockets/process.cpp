@@ -13,6 +13,7 @@
 #include "sockets/program_loader.hpp"
 #include "sockets/settings.hpp"
 #include "sockets/table.hpp"
+#include "sockets/uring.hpp"
 
 namespace viaduct::sockets {
 
@@ -26,6 +27,7 @@ void before_fork() {
 }
 void in_child() {
   table_after_fork_in_child();
+  rings_after_fork_in_child();
   sets_after_fork_in_child(forking);
   departures_after_fork();
   shells_after_fork();

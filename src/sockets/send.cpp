@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <optional>
-#include <utility>
 
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
@@ -269,7 +268,7 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
   const auto result = [&total](bool failed) { return total == 0 && failed ? -1 : static_cast<ssize_t>(total); };
   SendWait wait(connection, fd);
   std::optional<bool> may_wait;  // as it was when this was first asked, whatever changes later
-  bool crowded = false;
+  const auto waits = [&] { return (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd); };
   const std::uint32_t generation = connection.generation.load();
   for (bool look_closely = false;; look_closely = true) {
     if (connection.generation.load() != generation) [[unlikely]]  // closed by another thread, perhaps used again
@@ -284,7 +283,9 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
       if (route == Route::ring) {
         Sender ring(connection.memory, connection.out());
         mark_order(connection, ring);
-        written = crowded ? ring.write_crowded(pieces) : ring.write(pieces);
+        written = ring.write(pieces);
+        if (!pieces.done() && !may_wait) may_wait = waits();
+        if (!pieces.done() && !*may_wait) written += ring.write_crowded(pieces);  // at once: nobody's bytes in between
         connection.next_bulk.store(ring.next_bulk(), std::memory_order_relaxed);
       }
     }
@@ -307,8 +308,7 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
       wake_receiver(connection, fd);
     if (pieces.done()) [[likely]]
       return static_cast<ssize_t>(total);
-    if (!may_wait) may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
-    if (!*may_wait && !std::exchange(crowded, true)) continue;
+    if (!may_wait) may_wait = waits();
     if (!goes_on_when_full(connection, fd, wait, *may_wait, total != 0)) return result(true);
   }
 }

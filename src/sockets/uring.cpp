@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "sockets/brief_lock.hpp"
 #include "sockets/epoll_set.hpp"
@@ -56,8 +57,7 @@ void change_members(io_uring_sqe& entry) {
   entry.len = entry.rw_flags = 0;
 }
 
-// `closed`: a ring, if it is one that will be.
-void look_at(io_uring_sqe& entry, int& closed) {
+void look_at(io_uring_sqe& entry) {
   const bool by_place = (entry.flags & IOSQE_FIXED_FILE) != 0;
   switch (entry.opcode) {
     case IORING_OP_EPOLL_CTL:
@@ -65,7 +65,6 @@ void look_at(io_uring_sqe& entry, int& closed) {
     case IORING_OP_CLOSE:
       // It may come later, or fail: what was left to the kernel goes with it.
       if (entry.file_index != 0) return;
-      if (is_ring(entry.fd)) closed = entry.fd;
       break;
     case IORING_OP_FILES_UPDATE:
       return leave_all_to_kernel(entry.addr, entry.len);
@@ -106,13 +105,16 @@ class Ring {
  public:
   // Taken from a few that are there once and for all, so that nobody finds one gone. Null: none is left.
   static Ring* take() {
-    static Ring all[256];
-    for (Ring& one : all)
+    for (Ring& one : all())
       if (!one.used_.exchange(true)) return &one;
     return nullptr;
   }
+  static void unlock_all() {
+    for (Ring& one : all()) one.lock_.reset();
+  }
 
   bool map(int fd, const io_uring_params& made) {
+    const BriefLock::Hold hold(lock_);
     entry_bytes_ = sizeof(io_uring_sqe) * ((made.flags & IORING_SETUP_SQE128) != 0 ? 2 : 1);
     const bool has_array = (made.flags & kSetupNoSqArray) == 0;
     control_bytes_ = has_array ? made.sq_off.array + made.sq_entries * sizeof(std::uint32_t) : kLeastControl;
@@ -127,18 +129,15 @@ class Ring {
     return true;
   }
 
-  // Another ring, or this one, will be closed by it; -1: none.
-  int look_through(unsigned count) {
-    int closed = -1;
+  void look_through(unsigned count) {
     const BriefLock::Hold hold(lock_);
-    if (entries_ == nullptr) return closed;  // meanwhile
+    if (entries_ == nullptr) return;  // closed meanwhile
     std::uint32_t at = std::atomic_ref(*head_).load(std::memory_order_acquire);
     const std::uint32_t waiting = std::atomic_ref(*tail_).load(std::memory_order_acquire) - at;
     for (std::uint32_t left = std::min({waiting, count, mask_ + 1}); left != 0; --left, ++at) {
       const std::uint32_t place = array_ != nullptr ? array_[at & mask_] : at & mask_;
-      if (place <= mask_) look_at(*reinterpret_cast<io_uring_sqe*>(entries_ + place * entry_bytes_), closed);
+      if (place <= mask_) look_at(*reinterpret_cast<io_uring_sqe*>(entries_ + place * entry_bytes_));
     }
-    return closed;
   }
 
   void let_go() {
@@ -152,6 +151,11 @@ class Ring {
   }
 
  private:
+  static std::span<Ring> all() {
+    static Ring everyone[256];
+    return everyone;
+  }
+
   static constexpr std::size_t kLeastControl = 4096;  // the words that are read are at its beginning
 
   static std::byte* map_at(int fd, std::uint64_t offset, std::size_t size) {
@@ -182,7 +186,7 @@ void look_through_ring(int fd, unsigned count, unsigned flags) {
   Ring* const ring = count != 0 && named && !in_borrowed_memory() ? rings.find(fd) : nullptr;
   if (ring == nullptr) return;
   const int kept = errno;
-  forget_ring(ring->look_through(count));
+  ring->look_through(count);
   errno = kept;
 }
 
@@ -220,6 +224,10 @@ void forget_rings_in(unsigned first, unsigned last) {
   rings.each([&](int fd, Ring*) {
     if (static_cast<unsigned>(fd) >= first && static_cast<unsigned>(fd) <= last) forget_ring(fd);
   });
+}
+
+void rings_after_fork_in_child() {
+  Ring::unlock_all();
 }
 
 }  // namespace viaduct::sockets

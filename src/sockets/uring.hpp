@@ -27,4 +27,7 @@ void look_at_registered(unsigned operation, const void* argument, unsigned count
 void forget_ring(int fd);
 void forget_rings_in(unsigned first, unsigned last);
 
+// Other threads' locks are nobody's there.
+void rings_after_fork_in_child();
+
 }  // namespace viaduct::sockets
