@@ -32,15 +32,6 @@ std::atomic<int>* kept_option(Connection& connection, int level, int option) {
   return nullptr;
 }
 
-// What the kernel does with the bytes themselves, or tells of each arrival, it can do only where it carries them.
-void leave_to_kernel(int fd) {
-  const int kept = errno;
-  if (Connection* const connection = find_connection(fd);
-      connection != nullptr && connection->life.load() != Life::plain)
-    make_plain(*connection, fd, Why::kernel_feature);
-  errno = kept;
-}
-
 constexpr int kTcpZerocopyReceive = 35;  // TCP_ZEROCOPY_RECEIVE, of <linux/tcp.h>: maps the kernel's own buffers
 
 bool is_kernel_feature(int level, int option) {

@@ -61,6 +61,14 @@ auto with_room(Call&& call) {
 
 // Never again on the ring; bytes that are there come over TCP, once the peer looks at the connection.
 void make_plain(Connection& connection, int fd, Why why);
+// The same where that number is a connection's: what the kernel does with the bytes themselves, or tells of each
+// arrival, it can do only where it carries them.
+inline void leave_to_kernel(int fd) {
+  const int kept = errno;
+  Connection* const connection = find_connection(fd);
+  if (connection != nullptr && connection->life.load() != Life::plain) make_plain(*connection, fd, Why::kernel_feature);
+  errno = kept;
+}
 
 // vfork and posix_spawn children run in the parent's memory: what they do with descriptors is not the parent's doing.
 bool in_borrowed_memory();

@@ -28,11 +28,6 @@ constexpr std::uint32_t kUnseen = IORING_SETUP_SQPOLL | kSetupNoMmap | kSetupReg
 constexpr std::uint8_t kOpReadMultishot = 49, kOpRecvZc = 58;
 constexpr std::uint32_t kSpliceFdIsFixed = 1U << 31, kEnterRegisteredRing = 1U << 4;
 
-void leave_to_kernel(int fd) {
-  Connection* const connection = find_connection(fd);
-  if (connection != nullptr && connection->life.load() != Life::plain) make_plain(*connection, fd, Why::kernel_feature);
-}
-
 void leave_all_to_kernel(std::uint64_t numbers, std::uint32_t count) {
   for (std::uint32_t i = 0; numbers != 0 && i < count; ++i) leave_to_kernel(reinterpret_cast<const int*>(numbers)[i]);
 }
