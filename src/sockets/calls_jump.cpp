@@ -10,6 +10,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/sleep_on_stack.hpp"
 #include "sockets/stream.hpp"
+#include "sockets/stream_lock.hpp"
 #include "sockets/wait.hpp"
 
 namespace viaduct::sockets {

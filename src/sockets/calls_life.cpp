@@ -16,6 +16,7 @@
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
+#include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/uring.hpp"

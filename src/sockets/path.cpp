@@ -10,6 +10,7 @@
 #include "base/fence.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"

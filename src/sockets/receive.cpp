@@ -15,6 +15,7 @@
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/retired.hpp"
+#include "sockets/stream_lock.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"

@@ -24,6 +24,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/settings.hpp"
+#include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
 #include "sockets/tcp_position.hpp"
 

@@ -13,6 +13,7 @@
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/retired.hpp"
+#include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"

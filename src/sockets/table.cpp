@@ -18,6 +18,7 @@
 #include "sockets/rendezvous.hpp"
 #include "sockets/retired.hpp"
 #include "sockets/slab.hpp"
+#include "sockets/stream_lock.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
 

@@ -16,6 +16,7 @@
 
 #include "base/child.hpp"
 #include "sockets/stream_format.hpp"
+#include "sockets/stream_lock.hpp"
 #include "sockets/tiny_stream.hpp"
 
 namespace viaduct::sockets {
