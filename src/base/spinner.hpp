@@ -45,7 +45,7 @@ class Spinner {
 
   // Before spin(): a few looks without a clock, where the last wait was over that soon.
   template <class Ready>
-  bool glance(Ready& ready) {
+  [[gnu::always_inline]] bool glance(Ready& ready) {
     if (!lately_soon_) return false;
     for (int look = 0; look < kLooksAtAGlance; ++look) {
       if (!ready()) continue;

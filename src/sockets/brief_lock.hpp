@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "base/spin.hpp"
-#include "sockets/thread_mark.hpp"
+#include "sockets/thread_state.hpp"
 
 namespace viaduct::sockets {
 

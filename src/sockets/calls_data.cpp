@@ -12,6 +12,7 @@
 #include "sockets/kernel_or_ring.hpp"
 #include "sockets/messages_limit.hpp"
 #include "sockets/rights.hpp"
+#include "sockets/short_message.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
 
@@ -26,17 +27,26 @@ constexpr int kNotOfTheStream = MSG_OOB | MSG_ERRQUEUE;  // the kernel has it, w
 
 // The usual case of a call, to be tried first: everything else is in a function of its own, so that this needs no
 // registers saved. 0: to be done otherwise.
-[[gnu::always_inline]] inline std::size_t receive_quickly(int fd, void* buffer, std::size_t size, int flags) {
+[[gnu::always_inline]] inline std::size_t receive_at_once(int fd, void* buffer, std::size_t size, int flags) {
   Connection* const connection = find_connection(fd);
-  if (connection == nullptr || !connection->attached() || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) != 0 ||
-      connection->low_water.load(std::memory_order_relaxed) != 1)
-    return 0;
-  return quick_receive(*connection, fd, buffer, size);
+  if (connection == nullptr || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) != 0) return 0;
+  return receive_short(*connection, fd, buffer, size);
 }
-[[gnu::always_inline]] inline bool send_quickly(int fd, const void* buffer, std::size_t size, int flags) {
+[[gnu::always_inline]] inline std::size_t send_at_once(int fd, const void* buffer, std::size_t size, int flags) {
   Connection* const connection = find_connection(fd);
-  return connection != nullptr && connection->attached() && (flags & kNotForTheRing) == 0 &&
-         quick_send(*connection, fd, buffer, size);
+  if (connection == nullptr || (flags & kNotForTheRing) != 0) return 0;
+  return send_short(*connection, fd, buffer, size);
+}
+
+// The same, a little later.
+std::size_t receive_quickly(Connection& connection, int fd, void* buffer, std::size_t size, int flags) {
+  if (!connection.attached() || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) != 0 ||
+      connection.low_water.load(std::memory_order_relaxed) != 1)
+    return 0;
+  return quick_receive(connection, fd, buffer, size);
+}
+bool send_quickly(Connection& connection, int fd, const void* buffer, std::size_t size, int flags) {
+  return connection.attached() && (flags & kNotForTheRing) == 0 && quick_send(connection, fd, buffer, size);
 }
 
 ssize_t receive_one(Connection& connection, int fd, void* buffer, std::size_t size, int flags) {
@@ -147,6 +157,8 @@ int message_flags(int flags) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().recv(fd, buffer, size, flags); };
   if (connection == nullptr) return call();
+  if (const std::size_t got = receive_quickly(*connection, fd, buffer, size, flags); got != 0)
+    return static_cast<ssize_t>(got);
   return receiving(*connection, fd, call, [&] {
     if (size == 0) [[unlikely]]
       return receive_nothing(*connection, fd, flags);
@@ -158,6 +170,8 @@ int message_flags(int flags) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().read(fd, buffer, size); };
   if (connection == nullptr) return call();
+  if (const std::size_t got = receive_quickly(*connection, fd, buffer, size, 0); got != 0)
+    return static_cast<ssize_t>(got);
   return receiving(*connection, fd, call, [&] { return receive_one(*connection, fd, buffer, size, 0); });
 }
 
@@ -166,6 +180,9 @@ int message_flags(int flags) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().recvfrom(fd, buffer, size, flags, from, length); };
   if (connection == nullptr) return call();
+  if (from == nullptr)
+    if (const std::size_t got = receive_quickly(*connection, fd, buffer, size, flags); got != 0)
+      return static_cast<ssize_t>(got);
   return receiving(*connection, fd, call, [&] {
     const ssize_t got =
         size != 0 ? receive_one(*connection, fd, buffer, size, flags) : receive_nothing(*connection, fd, flags);
@@ -177,6 +194,7 @@ int message_flags(int flags) {
 [[gnu::noinline]] ssize_t send_otherwise(int fd, const void* buffer, size_t size, int flags) {
   Connection* const connection = find_connection(fd);
   if (connection == nullptr) return libc().send(fd, buffer, size, flags);
+  if (send_quickly(*connection, fd, buffer, size, flags)) return static_cast<ssize_t>(size);
   leave_to_kernel_for(flags, *connection, fd);
   if (connection->attached()) [[likely]]
     return send_one(*connection, fd, buffer, size, flags);
@@ -194,6 +212,7 @@ int message_flags(int flags) {
 [[gnu::noinline]] ssize_t write_otherwise(int fd, const void* buffer, size_t size) {
   Connection* const connection = find_connection(fd);
   if (connection == nullptr) return libc().write(fd, buffer, size);
+  if (send_quickly(*connection, fd, buffer, size, 0)) return static_cast<ssize_t>(size);
   if (connection->attached()) [[likely]]
     return send_one(*connection, fd, buffer, size, 0);
   const auto* const bytes = static_cast<const char*>(buffer);
@@ -212,29 +231,48 @@ int message_flags(int flags) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().sendto(fd, buffer, size, flags, to, length); };
   if (connection == nullptr) return call();
+  if (send_quickly(*connection, fd, buffer, size, flags)) return static_cast<ssize_t>(size);
   leave_to_kernel_for(flags, *connection, fd);
   return sending(*connection, fd, call, [&] { return send_one(*connection, fd, buffer, size, flags); });
+}
+
+// A receiver that found nothing: what comes at once is taken without any detour.
+template <class Otherwise>
+[[gnu::always_inline]] inline ssize_t receive_soon(int fd, void* buffer, size_t size, int flags,
+                                                   Otherwise&& otherwise) {
+  Connection* const connection = find_connection(fd);
+  if (connection != nullptr && (flags & ~MSG_NOSIGNAL) == 0)
+    if (const std::size_t got = receive_short_soon(*connection, fd, buffer, size); got != 0)
+      return static_cast<ssize_t>(got);
+  return otherwise();
+}
+[[gnu::noinline, gnu::hot]] ssize_t recv_soon(int fd, void* buffer, size_t size, int flags) {
+  return receive_soon(fd, buffer, size, flags, [=] { return recv_otherwise(fd, buffer, size, flags); });
+}
+[[gnu::noinline, gnu::hot]] ssize_t read_soon(int fd, void* buffer, size_t size) {
+  return receive_soon(fd, buffer, size, 0, [=] { return read_otherwise(fd, buffer, size); });
 }
 
 }  // namespace
 
 extern "C" {
 
-VIADUCT_EXPORT ssize_t recv(int fd, void* buffer, size_t size, int flags) {
-  if (const std::size_t got = receive_quickly(fd, buffer, size, flags); got != 0) [[likely]]
+[[gnu::hot]] VIADUCT_EXPORT ssize_t recv(int fd, void* buffer, size_t size, int flags) {
+  if (const std::size_t got = receive_at_once(fd, buffer, size, flags); got != 0) [[likely]]
     return static_cast<ssize_t>(got);
-  return recv_otherwise(fd, buffer, size, flags);
+  return recv_soon(fd, buffer, size, flags);
 }
 
-VIADUCT_EXPORT ssize_t read(int fd, void* buffer, size_t size) {
-  if (const std::size_t got = receive_quickly(fd, buffer, size, 0); got != 0) [[likely]]
+[[gnu::hot]] VIADUCT_EXPORT ssize_t read(int fd, void* buffer, size_t size) {
+  if (const std::size_t got = receive_at_once(fd, buffer, size, 0); got != 0) [[likely]]
     return static_cast<ssize_t>(got);
-  return read_otherwise(fd, buffer, size);
+  return read_soon(fd, buffer, size);
 }
 
-VIADUCT_EXPORT ssize_t recvfrom(int fd, void* buffer, size_t size, int flags, sockaddr* from, socklen_t* length) {
+[[gnu::hot]] VIADUCT_EXPORT ssize_t recvfrom(int fd, void* buffer, size_t size, int flags, sockaddr* from,
+                                             socklen_t* length) {
   if (from == nullptr)
-    if (const std::size_t got = receive_quickly(fd, buffer, size, flags); got != 0) [[likely]]
+    if (const std::size_t got = receive_at_once(fd, buffer, size, flags); got != 0) [[likely]]
       return static_cast<ssize_t>(got);
   return recvfrom_otherwise(fd, buffer, size, flags, from, length);
 }
@@ -292,22 +330,22 @@ VIADUCT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags
   return done == 0 && count != 0 ? -1 : static_cast<int>(done);
 }
 
-VIADUCT_EXPORT ssize_t send(int fd, const void* buffer, size_t size, int flags) {
-  if (send_quickly(fd, buffer, size, flags)) [[likely]]
-    return static_cast<ssize_t>(size);
+[[gnu::hot]] VIADUCT_EXPORT ssize_t send(int fd, const void* buffer, size_t size, int flags) {
+  if (const std::size_t sent = send_at_once(fd, buffer, size, flags); sent != 0) [[likely]]
+    return static_cast<ssize_t>(sent);
   return send_otherwise(fd, buffer, size, flags);
 }
 
-VIADUCT_EXPORT ssize_t write(int fd, const void* buffer, size_t size) {
-  if (send_quickly(fd, buffer, size, 0)) [[likely]]
-    return static_cast<ssize_t>(size);
+[[gnu::hot]] VIADUCT_EXPORT ssize_t write(int fd, const void* buffer, size_t size) {
+  if (const std::size_t sent = send_at_once(fd, buffer, size, 0); sent != 0) [[likely]]
+    return static_cast<ssize_t>(sent);
   return write_otherwise(fd, buffer, size);
 }
 
-VIADUCT_EXPORT ssize_t sendto(int fd, const void* buffer, size_t size, int flags, const sockaddr* to,
-                              socklen_t length) {
-  if (send_quickly(fd, buffer, size, flags)) [[likely]]
-    return static_cast<ssize_t>(size);
+[[gnu::hot]] VIADUCT_EXPORT ssize_t sendto(int fd, const void* buffer, size_t size, int flags, const sockaddr* to,
+                                           socklen_t length) {
+  if (const std::size_t sent = send_at_once(fd, buffer, size, flags); sent != 0) [[likely]]
+    return static_cast<ssize_t>(sent);
   return sendto_otherwise(fd, buffer, size, flags, to, length);
 }
 

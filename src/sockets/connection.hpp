@@ -31,9 +31,20 @@ namespace viaduct::sockets {
 struct EpollItem;
 
 struct alignas(kLine) Connection {
-  // What most calls need, in two lines.
+  // What most calls need, in three lines.
   std::atomic<Life> life{Life::young};
-  std::atomic<Why> why{Why::young};
+  std::uint32_t sends_since_clock = 0;
+  std::atomic<int> pending_error{0};  // what the kernel said to a doorbell instead of to the program
+  std::atomic<int> low_water{1};      // SO_RCVLOWAT
+  // attached: where things are in the memory
+  End* own_end = nullptr;
+  End* peer_end = nullptr;
+  Direction* out_direction = nullptr;
+  Direction* in_direction = nullptr;
+  std::byte* out_slots = nullptr;
+  std::byte* in_slots = nullptr;
+
+  alignas(kLine) std::atomic<Why> why{Why::young};
   std::uint32_t record = 0;  // its place in the registry, kept for its next socket; 0: none
   int side = 0;              // attached: of the memory
   StreamMemory memory;
@@ -50,10 +61,7 @@ struct alignas(kLine) Connection {
   std::atomic<bool> blocked{false};           // a send found no room; room has not been reported since
   std::atomic<bool> named{false};             // armed with the name of a sleep that has not ended
   std::atomic<bool> bell_shared{false};       // doorbells were taken that others slept on
-  std::atomic<int> pending_error{0};          // what the kernel said to a doorbell instead of to the program
-  std::atomic<int> low_water{1};              // SO_RCVLOWAT
   std::atomic<std::uint32_t> last_reader{0};  // the thread that last received, or took doorbells that others may need
-  std::uint32_t sends_since_clock = 0;
 
   alignas(kLine) SlotSeen seen;
   TinyStream tiny_stream;
@@ -126,10 +134,19 @@ struct alignas(kLine) Connection {
 
   int out() const { return side; }  // the direction this end sends in
   int in() const { return 1 - side; }
-  Direction& outgoing() const { return memory.direction(out()); }
-  Direction& incoming() const { return memory.direction(in()); }
-  End& own() const { return memory.control().end[side]; }
-  End& peer() const { return memory.control().end[1 - side]; }
+  Direction& outgoing() const { return *out_direction; }
+  Direction& incoming() const { return *in_direction; }
+  End& own() const { return *own_end; }
+  End& peer() const { return *peer_end; }
+  void take_side(int mine) {  // of `memory`
+    side = mine;
+    own_end = &memory.control().end[mine];
+    peer_end = &memory.control().end[1 - mine];
+    out_direction = &memory.direction(out());
+    in_direction = &memory.direction(in());
+    out_slots = memory.slots(out());
+    in_slots = memory.slots(in());
+  }
 
   // The peer has closed or shut down, in good order; the kernel's word follows at once. A peer that keeps saying so
   // without doing it is not listened to.
@@ -144,9 +161,17 @@ struct alignas(kLine) Connection {
   }
 
   // Of this process with its one thread, and the peer has asked for nothing that it may come to do itself.
-  bool alone() const {
+  [[gnu::always_inline]] bool alone() const {
     return __libc_single_threaded != 0 && !shared.load(std::memory_order_relaxed) &&
            peer().request.load(std::memory_order_relaxed) == 0;
+  }
+
+  // Somebody wants something of whoever sends, or the sending has ended: not to be gone on with as usual.
+  [[gnu::always_inline]] bool sending_is_odd() const {
+    return (own().request.load(std::memory_order_relaxed) | own().finished.load(std::memory_order_relaxed) |
+            peer().request.load(std::memory_order_relaxed) | peer().closed.load(std::memory_order_relaxed) |
+            static_cast<std::uint32_t>(pending_error.load(std::memory_order_relaxed)) |
+            static_cast<std::uint32_t>(end_seen.load(std::memory_order_relaxed))) != 0;
   }
 
   // This end reads no more: whether the other does is the kernel's to say.
@@ -154,7 +179,7 @@ struct alignas(kLine) Connection {
     return reads_no_more.load(std::memory_order_relaxed) || own().closed.load(std::memory_order_relaxed) != 0;
   }
 
-  bool attached() const { return life.load(std::memory_order_acquire) == Life::attached; }
+  [[gnu::always_inline]] bool attached() const { return life.load(std::memory_order_acquire) == Life::attached; }
 };
 
 }  // namespace viaduct::sockets

@@ -14,7 +14,7 @@ class FdMap {
  public:
   static constexpr int kMost = 1 << 20;  // numbers beyond are left to the kernel alone
 
-  T* find(int fd) const {
+  [[gnu::always_inline]] T* find(int fd) const {
     if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kMost)) return nullptr;
     const Page* page = pages_[fd / kPerPage].load(std::memory_order_acquire);
     return page == nullptr ? nullptr : page->at[fd % kPerPage].load(std::memory_order_acquire);

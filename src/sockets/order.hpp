@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "base/clock.hpp"
+#include "sockets/thread_state.hpp"
 
 #if defined(__x86_64__)
 #include <x86intrin.h>
@@ -64,12 +65,10 @@ class SentMark {
 
 // When this process last sent, rang, connected or closed over TCP where the peer may be one that reads rings.
 inline std::atomic<std::uint64_t> tcp_used{0};
-// The connection whose ring this thread has last sent on, and used TCP for nothing since.
-inline thread_local void* last_sent_on [[gnu::tls_model("initial-exec")]] = nullptr;
 
 inline void note_tcp_use() {
   tcp_used.store(moment_now(), std::memory_order_relaxed);
-  last_sent_on = nullptr;
+  this_thread.last_sent_on = nullptr;
 }
 
 }  // namespace viaduct::sockets

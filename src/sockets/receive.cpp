@@ -15,6 +15,7 @@
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/retired.hpp"
+#include "sockets/short_message.hpp"
 #include "sockets/stream_lock.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
@@ -273,8 +274,6 @@ class Reading {
 
 namespace {
 
-constexpr std::size_t kAnswerLines = 4;
-
 void note_reader(Connection& connection) {
   if (const std::uint32_t me = thread_mark(); connection.last_reader.load(std::memory_order_relaxed) != me)
     connection.last_reader.store(me, std::memory_order_relaxed);
@@ -282,7 +281,7 @@ void note_reader(Connection& connection) {
 
 }  // namespace
 
-std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size_t size) {
+[[gnu::hot]] std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size_t size) {
   const AtMemory here;
   Direction& in = connection.incoming();
   ReceiveState& state = in.receiving;
@@ -291,8 +290,7 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
   const bool seen = ring.has_seen(size, connection.seen);
   if (!seen && connection.tiny_stream.is_likely() && !ring.is_behind_by(1)) [[unlikely]]
     connection.tiny_stream.let_fill(ring);
-  std::size_t got;
-  std::uint64_t given_back;
+  Receiver::Taken taken;
   {
     const HeldLock held(state.lock);
     const QuickLock<LettingGo::is_none> lock(state.lock, connection.alone());  // F2, the quick way
@@ -302,22 +300,28 @@ std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size
         in.path.mode.load(std::memory_order_relaxed) != kRing ||
         in.path.rung.load(std::memory_order_relaxed) != state.drained.load(std::memory_order_relaxed))
       return 0;
-    const std::uint64_t head = state.head.load(std::memory_order_relaxed);
-    got = seen ? ring.read_seen(bytes, size, connection.seen) : ring.read_small(bytes, size, connection.seen);
-    given_back = state.head.load(std::memory_order_relaxed) - head;
+    if (seen)
+      taken.bytes = ring.read_seen(bytes, size, connection.seen);
+    else
+      taken = ring.read_small(bytes, size, connection.seen);
   }
   wake_senders(connection, fd, ring.senders_to_wake(false));
-  if (got != 0) {
+  if (taken.bytes != 0) {
     note_reader(connection);
-    if (!seen) connection.tiny_stream.found(got, given_back);
-    if (const bool two = given_back > 1; connection.two_lines.load(std::memory_order_relaxed) != two)
+    if (!seen) connection.tiny_stream.found(taken.bytes, taken.slots);
+    if (const bool two = taken.slots > 1; connection.two_lines.load(std::memory_order_relaxed) != two)
       connection.two_lines.store(two, std::memory_order_relaxed);
     connection.sent_in_a_row.store(0, std::memory_order_relaxed);
-    // A short question, and the last answer was long: its first lines are on their way until it is written.
-    if (const std::byte* const line = connection.next_bulk.load(std::memory_order_relaxed); line != nullptr)
-      for (std::size_t i = 0; i < kAnswerLines; ++i) prefetch_to_write(line + i * kLine);
+    fetch_lines_of_answer(connection);
   }
-  return got;
+  return taken.bytes;
+}
+
+std::size_t received_from_sleeper(Connection& connection, int fd, std::size_t bytes) {
+  const AtMemory here;
+  if (connection.attached())
+    wake_senders(connection, fd, Receiver(connection.memory, connection.in()).senders_to_wake(false));
+  return bytes;
 }
 
 namespace {
@@ -349,7 +353,7 @@ ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::si
                      !connection.nonblocking.load(std::memory_order_relaxed) &&
                      connection.low_water.load(std::memory_order_relaxed) == 1;
   const auto short_message = [&] { return plain ? quick_receive(connection, fd, first->iov_base, first->iov_len) : 0; };
-  if (plain && wait.glance())
+  if (plain && comes_at_once(connection))
     if (const std::size_t got = short_message(); got != 0) return static_cast<ssize_t>(got);
   Pieces pieces(first, count);
   announce_if_ready(connection, fd);

@@ -358,7 +358,7 @@ void attach(Connection& connection, int socket, Segment segment, int side) {
   give_back_locked_memory(connection.memory, parts.fd.get());
   // Without a descriptor it works, but cannot be passed on.
   if (!is_high_number(socket)) connection.memory.fd = make_internal(parts.fd.release(), Need::some_day);
-  connection.side = side;
+  connection.take_side(side);
   connection.inode = ::fstat(socket, &info) == 0 ? info.st_ino : 0;
   if (Opened opened = connection.opened.load(); opened == Opened::unknown && tcp_counts_agree(socket, opened))
     connection.opened.store(opened);

@@ -6,19 +6,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "sockets/thread_state.hpp"
+
 namespace viaduct::sockets {
 
 // The calling thread is at some connection's memory: a signal handler may close that connection.
 class AtMemory {
  public:
-  [[gnu::always_inline]] AtMemory() { ++depth; }
-  [[gnu::always_inline]] ~AtMemory() { --depth; }
+  [[gnu::always_inline]] AtMemory() { ++this_thread.at_memory; }
+  [[gnu::always_inline]] ~AtMemory() { --this_thread.at_memory; }
   AtMemory(const AtMemory&) = delete;
   AtMemory& operator=(const AtMemory&) = delete;
-  static bool is_so() { return depth != 0; }  // or has jumped out of it
-
- private:
-  static inline thread_local std::uint32_t depth [[gnu::tls_model("initial-exec")]] = 0;
+  static bool is_so() { return this_thread.at_memory != 0; }  // or has jumped out of it
 };
 
 // What is closed just now is nobody's any more at once; else only after that time, many times longer than anybody holds

@@ -13,6 +13,7 @@
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/retired.hpp"
+#include "sockets/short_message.hpp"
 #include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
 #include "sockets/tcp_position.hpp"
@@ -23,8 +24,6 @@ namespace viaduct::sockets {
 
 namespace {
 
-constexpr std::uint32_t kSendsPerClock = 8;
-constexpr std::uint32_t kStream = 4;
 constexpr std::size_t kMostPieces = 64;
 
 // The rest of the pieces over TCP, as the kernel does it. `limit`: some of the program's time limit is over already,
@@ -123,7 +122,7 @@ struct Marked {
 [[gnu::noinline]] Marked mark_anew(Connection& connection, std::uint32_t in_a_row) {
   const std::uint64_t tcp = tcp_used.load(std::memory_order_relaxed);
   const bool after_tcp = tcp != connection.tcp_used_then.load(std::memory_order_relaxed);
-  const bool in_between = last_sent_on != &connection || after_tcp;
+  const bool in_between = this_thread.last_sent_on != &connection || after_tcp;
   if (!in_between && in_a_row != 0 && !mark_is_old(connection))
     return {SentMark(connection.sent_mark.load(std::memory_order_relaxed)), false};
   const SentMark mark = SentMark::of(moment_of_send(), after_tcp);
@@ -139,7 +138,7 @@ struct Marked {
 // connection alone keeps its mark for a while, where no other thread can use another meanwhile. `in_a_row`: small
 // messages since this end last received.
 [[gnu::always_inline]] inline void put_in_order(Connection& connection, Sender& ring, std::uint32_t in_a_row) {
-  if (last_sent_on == &connection && __libc_single_threaded != 0 && !mark_is_old(connection)) [[likely]]
+  if (this_thread.last_sent_on == &connection && __libc_single_threaded != 0 && !mark_is_old(connection)) [[likely]]
     return ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
   const Marked marked = mark_anew(connection, in_a_row);
   if (marked.in_a_slot_of_its_own) ring.begin_slot();
@@ -149,9 +148,9 @@ struct Marked {
 // A server answers its clients in turn, and each answer waits for the client's processor to let go of a line. So the
 // line of the one that is likely to be next is asked for now.
 [[gnu::always_inline]] inline void fetch_line_of_follower(Connection& connection) {
-  auto* const last = static_cast<Connection*>(last_sent_on);
+  Connection* const last = this_thread.last_sent_on;
   if (last == &connection) return;
-  last_sent_on = &connection;
+  this_thread.last_sent_on = &connection;
   if (last != nullptr) last->follower.store(&connection, std::memory_order_relaxed);
   if (const Connection* const next = connection.follower.load(std::memory_order_relaxed); next != nullptr)
     prefetch_to_write(next->next_line.load(std::memory_order_relaxed));
@@ -161,7 +160,7 @@ struct Marked {
 
 void mark_order(Connection& connection, Sender& ring) {
   put_in_order(connection, ring, 0);
-  last_sent_on = &connection;
+  this_thread.last_sent_on = &connection;
 }
 
 namespace {
@@ -174,23 +173,16 @@ namespace {
 
 }  // namespace
 
-bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size) {
+[[gnu::hot]] bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size) {
   if (size - 1 >= Sender::kSmallMessage) return false;
   const AtMemory here;
   Direction& out = connection.outgoing();
-  const End& own = connection.own();
-  const End& peer = connection.peer();
   {
     const HeldLock held(out.sending.lock);
     const QuickLock<LettingGo::is_a_fence> lock(out.sending.lock, connection.alone());
     if (!lock.is_taken()) [[unlikely]]
       return false;
-    if ((own.request.load(std::memory_order_relaxed) | own.finished.load(std::memory_order_relaxed) |
-         peer.request.load(std::memory_order_relaxed) | peer.closed.load(std::memory_order_relaxed) |
-         static_cast<std::uint32_t>(connection.pending_error.load(std::memory_order_relaxed)) |
-         static_cast<std::uint32_t>(connection.end_seen.load(std::memory_order_relaxed))) != 0)
-      return false;
-    if (out.path.mode.load(std::memory_order_relaxed) != kRing) return false;
+    if (connection.sending_is_odd() || out.path.mode.load(std::memory_order_relaxed) != kRing) return false;
     if (time_to_look(connection)) {
       connection.last_look_tick = 0;  // the long way looks
       connection.sends_since_clock -= 1;
@@ -199,7 +191,7 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
     const std::uint32_t before = connection.sent_in_a_row.load(std::memory_order_relaxed);
     Sender ring(connection.memory, connection.out());
     put_in_order(connection, ring, before);
-    if (!ring.write_small(bytes, size, before >= kStream)) return false;
+    if (!ring.write_small(bytes, size, before >= kSendsInARow)) return false;
     connection.sent_in_a_row.store(before + 1, std::memory_order_relaxed);
     connection.next_line.store(ring.next_line(), std::memory_order_relaxed);
     fetch_line_of_follower(connection);
@@ -208,6 +200,12 @@ bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t s
   if (out.data.armed.load(std::memory_order_relaxed) != 0) [[unlikely]]
     wake_receiver(connection, fd);
   return true;
+}
+
+std::size_t sent_to_sleeper(Connection& connection, int fd, std::size_t size) {
+  const AtMemory here;
+  if (connection.attached()) wake_receiver(connection, fd);
+  return size;
 }
 
 namespace {
@@ -287,7 +285,8 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
         written = ring.write(pieces);
         if (!pieces.done() && !may_wait) may_wait = waits();
         if (!pieces.done() && !*may_wait) written += ring.write_crowded(pieces);  // at once: nobody's bytes in between
-        connection.next_bulk.store(ring.next_bulk(), std::memory_order_relaxed);
+        connection.next_bulk.store(written > Sender::kSmallMessage ? ring.next_bulk() : nullptr,
+                                   std::memory_order_relaxed);
       }
     }
     if (route != Route::ring) [[unlikely]] {

@@ -166,25 +166,6 @@ std::size_t Sender::write_crowded(Pieces& pieces) {
   return total;
 }
 
-// The second before the first: whoever sees the first finds both.
-bool Sender::write_into_two_slots(Direction& direction, std::byte* slots, SentMark mark, const void* bytes,
-                                  std::size_t size) {
-  SendState& state = direction.sending;
-  const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
-  if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kUsualSlots) refresh(direction);
-  if (tail + 1 - state.seen_head.load(std::memory_order_relaxed) >= kUsualSlots) return false;
-  const std::size_t rest = size - kInlineBytes;
-  std::byte* const first = slot_at(slots, tail);
-  std::byte* const second = slot_at(slots, tail + 1);
-  copy_small(second + 8, static_cast<const std::byte*>(bytes) + kInlineBytes, rest);
-  publish(second, mark, tail + 1, rest);
-  std::memcpy(first + 8, bytes, kInlineBytes);
-  publish(first, mark, tail, kInlineBytes);
-  state.tail.store(tail + 2, std::memory_order_relaxed);
-  state.growing.store(static_cast<std::uint32_t>(rest), std::memory_order_relaxed);
-  return true;
-}
-
 std::size_t Sender::write(Pieces& pieces) {
   std::size_t total = 0;
   for (std::size_t left = pieces.bytes_left(); left != 0;) {
@@ -205,9 +186,7 @@ std::size_t Sender::write(Pieces& pieces) {
         after.advance(part);
         sent += part;
       }
-      if (!(sent <= kInlineBytes ? write_into_slot(lines, sent)
-                                 : write_into_two_slots(direction_, slots_, mark_, lines, sent)))
-        break;
+      if (!(sent <= kInlineBytes ? write_into_slot(lines, sent) : write_into_two_slots(lines, sent))) break;
       pieces = after;
     }
     left -= sent;
@@ -341,54 +320,6 @@ std::size_t Receiver::read(Pieces& pieces, Take take) {
   }
   if (take != Take::peek) state.consumed.store(static_cast<std::uint32_t>(consumed), std::memory_order_relaxed);
   return total;
-}
-
-std::size_t Receiver::read_seen(void* bytes, std::size_t size, const SlotSeen& seen) {
-  if (!has_seen(size, seen)) return 0;
-  ReceiveState& state = direction_.receiving;
-  const std::uint32_t consumed = state.consumed.load(std::memory_order_relaxed) % kSlotBytes;
-  copy_small(bytes, slot(state.head.load(std::memory_order_relaxed)) + 8 + consumed, size);
-  state.consumed.store(consumed + static_cast<std::uint32_t>(size), std::memory_order_relaxed);
-  return size;
-}
-
-std::size_t Receiver::read_small(void* bytes, std::size_t size, SlotSeen& seen) {
-  ReceiveState& state = direction_.receiving;
-  std::uint64_t head = state.head.load(std::memory_order_relaxed);
-  std::uint32_t consumed = state.consumed.load(std::memory_order_relaxed);
-  std::uint32_t length = slot_length(head);
-  if (length == consumed) {
-    // Done with this one, if there is a next and it has not grown before that.
-    const std::uint32_t next = slot_length(head + 1);
-    if (next > kInlineBytes || slot_length(head) != consumed) return 0;
-    length = next;
-    consumed = 0;
-    state.consumed.store(0, std::memory_order_relaxed);
-    state.head.store(++head, std::memory_order_release);  // R2
-  }
-  if (length > kInlineBytes || length <= consumed) return 0;
-  if (size > length - consumed && slot_length(head + 1) != kUnpublished) return read_two(bytes, size, head, consumed);
-  const std::size_t part = std::min<std::size_t>(length - consumed, size);
-  copy_small(bytes, slot(head) + 8 + consumed, part);
-  state.consumed.store(consumed + static_cast<std::uint32_t>(part), std::memory_order_relaxed);
-  seen.set(head, length);
-  return part;
-}
-
-// The rest of a slot, which grows no more as the next is there, and of that as much as is wanted. 0: there is still
-// more to take at once.
-std::size_t Receiver::read_two(void* bytes, std::size_t size, std::uint64_t head, std::uint32_t consumed) {
-  ReceiveState& state = direction_.receiving;
-  const std::uint32_t next = slot_length(head + 1), length = slot_length(head);
-  if (next > kInlineBytes || length > kInlineBytes || length < consumed || size <= length - consumed) return 0;
-  const std::size_t first = length - consumed;
-  if (size > first + next && slot_length(head + 2) != kUnpublished) return 0;
-  const std::size_t second = std::min<std::size_t>(next, size - first);
-  copy_small(bytes, slot(head) + 8 + consumed, first);
-  copy_small(static_cast<std::byte*>(bytes) + first, slot(head + 1) + 8, second);
-  state.consumed.store(static_cast<std::uint32_t>(second), std::memory_order_relaxed);
-  state.head.store(head + 1, std::memory_order_release);  // R2
-  return first + second;
 }
 
 std::size_t Receiver::bytes_ready() {

@@ -68,12 +68,29 @@ class Pieces {
   std::size_t offset_ = 0;
 };
 
-// A line's worth: the compiler makes fixed-size moves of it.
-[[gnu::always_inline]] inline void copy_small(void* to, const void* from, std::size_t bytes) {
-  if (bytes == 8)
+// At most a line's worth, without a call: it is in everybody's way. In pieces side by side: whoever then reads bytes of
+// two pieces that overlap, a program that sends on what it has received, waits until both have reached the cache.
+template <std::size_t size>
+[[gnu::always_inline]] inline void copy_piece(std::byte*& to, const std::byte*& from) {
+  std::memcpy(to, from, size);
+  to += size;
+  from += size;
+}
+[[gnu::always_inline]] inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes == 8) [[likely]] {
     std::memcpy(to, from, 8);
-  else
-    std::memcpy(to, from, bytes);
+    return;
+  }
+  if (bytes == kInlineBytes) {
+    for (int i = 0; i < 3; ++i) copy_piece<16>(to, from);
+    copy_piece<8>(to, from);
+    return;
+  }
+  for (; bytes >= 16; bytes -= 16) copy_piece<16>(to, from);
+  if ((bytes & 8) != 0) copy_piece<8>(to, from);
+  if ((bytes & 4) != 0) copy_piece<4>(to, from);
+  if ((bytes & 2) != 0) copy_piece<2>(to, from);
+  if ((bytes & 1) != 0) copy_piece<1>(to, from);
 }
 
 constexpr std::uint32_t kSlotsForCrowds = 32;  // kept free for Sender::write_crowded()
@@ -85,6 +102,9 @@ class Sender {
         direction_(memory.direction(direction)),
         slots_(memory.slots(direction)),
         bulk_(memory.bulk(direction)) {}
+  // For small messages only.
+  Sender(const StreamMemory& memory, Direction& direction, std::byte* slots)
+      : memory_(memory), direction_(direction), slots_(slots), bulk_(nullptr) {}
 
   // Says of what is written from now on when that was.
   void sent_at(SentMark mark) { mark_ = mark; }
@@ -100,8 +120,8 @@ class Sender {
   static constexpr std::size_t kSmallMessage = 2 * kInlineBytes;  // up to here that is quicker
   // `more_follows`: probably, so the lines it needs are asked for.
   [[gnu::always_inline]] bool write_small(const void* bytes, std::size_t size, bool more_follows = false) {
-    if (!(size <= kInlineBytes ? write_into_slot(bytes, size, more_follows)
-                               : write_into_two_slots(direction_, slots_, mark_, bytes, size)))
+    const auto* const from = static_cast<const std::byte*>(bytes);
+    if (!(size <= kInlineBytes ? write_into_slot(from, size, more_follows) : write_into_two_slots(from, size)))
       return false;
     count(size);
     return true;
@@ -147,13 +167,11 @@ class Sender {
   static constexpr std::uint32_t kUsualSlots = kSlots - kSlotsForCrowds;
   [[gnu::always_inline]] bool slot_free(std::uint32_t most = kUsualSlots) {
     const SendState& state = direction_.sending;
-    const auto free = [&] {
-      return state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed) < most;
-    };
-    if (free()) [[likely]]
+    const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
+    if (tail - state.seen_head.load(std::memory_order_relaxed) < most) [[likely]]
       return true;
     refresh(direction_);
-    return free();
+    return tail - state.seen_head.load(std::memory_order_relaxed) < most;
   }
   std::size_t bulk_size() const {
     const std::uint64_t size = direction_.sending.bulk_size.load(std::memory_order_relaxed);
@@ -170,16 +188,18 @@ class Sender {
     std::span<std::byte> behind{};  // it may grow by as much
   };
   Crowd crowd(std::size_t most);
-  bool write_into_slot(const void* bytes, std::size_t size, bool more_follows = false);
-  static bool write_into_two_slots(Direction& direction, std::byte* slots, SentMark mark, const void* bytes,
-                                   std::size_t size);
-  void publish(std::uint64_t position, std::size_t length) { publish(slot(position), mark_, position, length); }
-  static void publish(std::byte* slot, SentMark mark, std::uint64_t position, std::size_t length) {
+  bool write_into_slot(const std::byte* bytes, std::size_t size, bool more_follows = false);
+  bool write_into_two_slots(const std::byte* bytes, std::size_t size);
+  [[gnu::always_inline]] void publish(std::uint64_t position, std::size_t length) {
+    publish(slot(position), mark_, position, length);
+  }
+  [[gnu::always_inline]] static void publish(std::byte* slot, SentMark mark, std::uint64_t position,
+                                             std::size_t length) {
     const SlotHeader now{static_cast<std::uint16_t>(position + 1), static_cast<std::uint16_t>(length), mark.word()};
     reinterpret_cast<std::atomic<std::uint64_t>*>(slot)->store(std::bit_cast<std::uint64_t>(now),
                                                                std::memory_order_release);  // R1
   }
-  void count(std::size_t bytes) {
+  [[gnu::always_inline]] void count(std::size_t bytes) {
     Tally& tally = direction_.tally;
     tally.bytes.store(tally.bytes.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
     tally.messages.store(tally.messages.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -201,7 +221,8 @@ class Sender {
 };
 
 // Behind what the last slot holds, where the receiver has not seen a further one yet; else into a slot of its own.
-[[gnu::always_inline]] inline bool Sender::write_into_slot(const void* bytes, std::size_t size, bool more_follows) {
+[[gnu::always_inline]] inline bool Sender::write_into_slot(const std::byte* bytes, std::size_t size,
+                                                           bool more_follows) {
   SendState& state = direction_.sending;
   const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
   const std::size_t there = state.growing.load(std::memory_order_relaxed) % kSlotBytes;
@@ -217,6 +238,21 @@ class Sender {
   publish(tail, size);
   state.tail.store(tail + 1, std::memory_order_relaxed);
   state.growing.store(static_cast<std::uint32_t>(size), std::memory_order_relaxed);
+  return true;
+}
+
+// The second before the first: whoever sees the first finds both.
+[[gnu::always_inline]] inline bool Sender::write_into_two_slots(const std::byte* bytes, std::size_t size) {
+  SendState& state = direction_.sending;
+  if (!slot_free(kUsualSlots - 1)) return false;
+  const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
+  const std::size_t rest = size - kInlineBytes;
+  copy_small(slot(tail + 1) + 8, bytes + kInlineBytes, rest);
+  publish(tail + 1, rest);
+  copy_small(slot(tail) + 8, bytes, kInlineBytes);
+  publish(tail, kInlineBytes);
+  state.tail.store(tail + 2, std::memory_order_relaxed);
+  state.growing.store(static_cast<std::uint32_t>(rest), std::memory_order_relaxed);
   return true;
 }
 
@@ -245,18 +281,33 @@ class Receiver {
         slots_(memory.slots(direction)),
         bulk_(memory.bulk(direction)),
         bulk_bytes_(memory.bulk_bytes) {}
+  // For small messages only.
+  Receiver(Direction& direction, std::byte* slots)
+      : direction_(direction), slots_(slots), bulk_(nullptr), bulk_bytes_(0) {}
 
   enum class Take { consume, peek, discard };
   // Fills `pieces` with what is there. 0: nothing, or `broken()`.
   std::size_t read(Pieces& pieces, Take take);
-  // The same where one line is all that is wanted or there; 0: use read(). `seen` is brought up to date.
-  std::size_t read_small(void* bytes, std::size_t size, SlotSeen& seen);
-  // The same where the last look found as much; 0: use read_small().
-  std::size_t read_seen(void* bytes, std::size_t size, const SlotSeen& seen);
-  bool has_seen(std::size_t size, const SlotSeen& seen) const {
+  // The same where one line is all that is wanted or there, or two; 0: use read(). `seen` is brought up to date.
+  struct Taken {
+    std::size_t bytes = 0;
+    std::uint32_t slots = 0;  // given back
+  };
+  Taken read_small(void* bytes, std::size_t size, SlotSeen& seen);
+  // Whether the last look found as much.
+  [[gnu::always_inline]] bool has_seen(std::size_t size, const SlotSeen& seen) const {
     const ReceiveState& state = direction_.receiving;
     return size <= kInlineBytes && state.consumed.load(std::memory_order_relaxed) + size <=
                                        seen.length(state.head.load(std::memory_order_relaxed));
+  }
+  // And takes it; 0: it did not.
+  [[gnu::always_inline]] std::size_t read_seen(void* bytes, std::size_t size, const SlotSeen& seen) {
+    if (!has_seen(size, seen)) return 0;
+    ReceiveState& state = direction_.receiving;
+    const std::uint32_t consumed = state.consumed.load(std::memory_order_relaxed) % kSlotBytes;
+    copy_small(static_cast<std::byte*>(bytes), slot(state.head.load(std::memory_order_relaxed)) + 8 + consumed, size);
+    state.consumed.store(consumed + static_cast<std::uint32_t>(size), std::memory_order_relaxed);
+    return size;
   }
   bool has_data() {
     const std::uint64_t head = direction_.receiving.head.load(std::memory_order_relaxed);
@@ -292,16 +343,15 @@ class Receiver {
     std::uint64_t bulk_end;  // 0: not in the bulk area
   };
   bool look(std::uint64_t position, Look& look);
-  std::size_t read_two(void* bytes, std::size_t size, std::uint64_t head, std::uint32_t consumed);
   std::uint32_t senders_waiting_for_this(bool ring_is_empty);
 
   const std::byte* slot(std::uint64_t position) const { return slots_ + (position % kSlots) * kSlotBytes; }
-  SlotHeader header(std::uint64_t position) const {
+  [[gnu::always_inline]] SlotHeader header(std::uint64_t position) const {
     const auto& word = *reinterpret_cast<const std::atomic<std::uint64_t>*>(slot(position));
     return std::bit_cast<SlotHeader>(word.load(std::memory_order_acquire));  // A1
   }
   // With kInBulk; kUnpublished.
-  std::uint32_t slot_length(std::uint64_t position) const {
+  [[gnu::always_inline]] std::uint32_t slot_length(std::uint64_t position) const {
     const SlotHeader found = header(position);
     return found.stamp == static_cast<std::uint16_t>(position + 1) ? found.length : kUnpublished;
   }
@@ -312,6 +362,53 @@ class Receiver {
   std::size_t bulk_bytes_;
   bool broken_ = false;
 };
+
+// A slot that was taken whole is given back once there is a next. Which is looked at first: with a next, a slot has
+// grown all it will.
+[[gnu::always_inline]] inline Receiver::Taken Receiver::read_small(void* bytes, std::size_t size, SlotSeen& seen) {
+  auto* const to = static_cast<std::byte*>(bytes);
+  ReceiveState& state = direction_.receiving;
+  std::uint64_t head = state.head.load(std::memory_order_relaxed);
+  std::uint32_t consumed = state.consumed.load(std::memory_order_relaxed), given_back = 0;
+  std::uint32_t next = slot_length(head + 1), length = slot_length(head);
+  if (length == consumed) {
+    if (next > kInlineBytes) return {};
+    ++head;
+    consumed = 0;
+    given_back = 1;
+    length = next;
+    if (size > length) {
+      next = slot_length(head + 1);
+      length = slot_length(head);
+    }
+  }
+  if (length > kInlineBytes || length <= consumed) return {};
+  const std::size_t first = length - consumed;
+  const std::byte* const from = slot(head) + 8 + consumed;
+  if (size > first && next != kUnpublished) {
+    // All of it, and of the next as much as is wanted; but not where there is still more to take at once.
+    if (next > kInlineBytes) return {};
+    if (size > first + next) {
+      if (slot_length(head + 2) != kUnpublished) return {};
+      size = first + next;
+    }
+    copy_small(to, from, first);
+    copy_small(to + first, slot(head + 1) + 8, size - first);
+    consumed = static_cast<std::uint32_t>(size - first);
+    ++head;
+    ++given_back;
+  } else {
+    if (size < first)
+      seen.set(head, length);
+    else
+      size = first;
+    copy_small(to, from, size);
+    consumed += static_cast<std::uint32_t>(size);
+  }
+  state.consumed.store(consumed, std::memory_order_relaxed);
+  if (given_back != 0) state.head.store(head, std::memory_order_release);  // R2
+  return {size, given_back};
+}
 
 // A ring that had nothing: for as long as these words stay as they were, it has nothing, whoever else reads. Bytes come
 // into the slot at head or the one behind it, and what a header says once it never says again. Made before the look

@@ -6,28 +6,25 @@
 #include <cstdint>
 
 #include "sockets/stream.hpp"
-#include "sockets/thread_mark.hpp"
+#include "sockets/thread_state.hpp"
 
 namespace viaduct::sockets {
 
-struct HeldLock;
-// Those that the calling thread holds, or is about to, the innermost first: on its stack.
-inline thread_local HeldLock* tls_stream_locks [[gnu::tls_model("initial-exec")]] = nullptr;
-
+// One that the calling thread holds, or is about to (ThreadState::locks).
 struct HeldLock {
-  [[gnu::always_inline]] explicit HeldLock(std::atomic<std::uint32_t>& lock) : word(lock), outer(tls_stream_locks) {
-    tls_stream_locks = this;
+  [[gnu::always_inline]] explicit HeldLock(std::atomic<std::uint32_t>& lock) : word(lock), outer(this_thread.locks) {
+    this_thread.locks = this;
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
   [[gnu::always_inline]] ~HeldLock() {
-    tls_stream_locks = outer;
+    this_thread.locks = outer;
     mark = 0;
   }
   HeldLock(const HeldLock&) = delete;
   HeldLock& operator=(const HeldLock&) = delete;
   // The thread jumps (longjmp) out of all that is on its stack before `target`.
   static void jump(const void* target) {
-    while (tls_stream_locks != nullptr && tls_stream_locks < target) tls_stream_locks = tls_stream_locks->outer;
+    while (this_thread.locks != nullptr && this_thread.locks < target) this_thread.locks = this_thread.locks->outer;
   }
 
   // Of one that is there, and not what another call left on the stack.
@@ -97,8 +94,8 @@ enum class LettingGo { is_a_fence, is_none };
 template <LettingGo letting_go>
 class QuickLock {
  public:
-  [[gnu::always_inline]] QuickLock(std::atomic<std::uint32_t>& word, bool alone)
-      : word_(word), mine_(thread_mark()), alone_(alone), taken_(take()) {}
+  [[gnu::always_inline]] QuickLock(std::atomic<std::uint32_t>& word, bool alone, std::uint32_t mark = thread_mark())
+      : word_(word), mine_(mark), alone_(alone), taken_(take()) {}
   [[gnu::always_inline]] ~QuickLock() {
     if (!taken_) [[unlikely]]
       return;

@@ -24,6 +24,9 @@ class TinyStream {
     const bool tiny = bytes <= (slots + 1) * kInlineBytes;
     in_a_row_.store(tiny ? in_a_row_.load(std::memory_order_relaxed) + 1 : 0, std::memory_order_relaxed);
   }
+  // The same, where that is known to be tiny: after so many.
+  void went_on(std::uint32_t in_a_row) { in_a_row_.store(in_a_row + 1, std::memory_order_relaxed); }
+  std::uint32_t in_a_row() const { return in_a_row_.load(std::memory_order_relaxed); }
   bool is_likely() const {
     return in_a_row_.load(std::memory_order_relaxed) >= enough_.load(std::memory_order_relaxed);
   }

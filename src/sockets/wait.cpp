@@ -157,20 +157,6 @@ std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start,
 
 // ---- data
 
-bool ReceiveWait::glance() {
-  if (!receives_on_ring(connection_) ||
-      connection_.own().core.load(std::memory_order_relaxed) == connection_.peer().core.load(std::memory_order_relaxed))
-    return false;
-  connection_.tiny_stream.interrupted();
-  Receiver ring(connection_.memory, connection_.in());
-  const bool two_lines = connection_.two_lines.load(std::memory_order_relaxed);
-  const auto ready = [&] {
-    if (two_lines) ring.prefetch_second();
-    return ring.has_data();
-  };
-  return connection_.receive_spinner.glance(ready);
-}
-
 bool ReceiveWait::spin() {
   if (!receives_on_ring(connection_) || !spinning_makes_sense(connection_)) return false;
   Receiver ring(connection_.memory, connection_.in());

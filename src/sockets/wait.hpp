@@ -45,8 +45,6 @@ class ReceiveWait {
   // False: errno says why (EINTR, EAGAIN after SO_RCVTIMEO). True: look again. `has_some`: a signal ends the call with
   // what there is, whatever its handler says.
   bool for_data(bool has_some);
-  // Before anything else, where the last answer came at once. True: there is something in the ring.
-  bool glance();
 
  private:
   bool spin();

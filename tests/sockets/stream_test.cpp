@@ -156,7 +156,7 @@ TEST_F(StreamTest, TheShortWaysAreTheSameStream) {
       continue;
     }
     ASSERT_EQ(Receiver(memory_, 0).read_seen(bytes.data(), bytes.size(), seen), 0u);
-    const std::size_t got = Receiver(memory_, 0).read_small(bytes.data(), bytes.size(), seen);
+    const std::size_t got = Receiver(memory_, 0).read_small(bytes.data(), bytes.size(), seen).bytes;
     if (got != 0) {
       ASSERT_EQ(got, std::min<std::uint64_t>(ready, bytes.size()));
       bytes.resize(got);
@@ -192,14 +192,14 @@ TEST_F(StreamTest, WhatWasSeenIsTakenWithoutAnotherLook) {
   SlotSeen seen;
   unsigned char bytes[24] = {};
   ASSERT_TRUE(Sender(memory_, 0).write_small("abcdefghijklmnop", 16));
-  ASSERT_EQ(Receiver(memory_, 0).read_small(bytes, 4, seen), 4u);
+  ASSERT_EQ(Receiver(memory_, 0).read_small(bytes, 4, seen).bytes, 4u);
   EXPECT_TRUE(Receiver(memory_, 0).has_seen(12, seen));
   ASSERT_TRUE(Sender(memory_, 0).write_small("qrst", 4));
   EXPECT_FALSE(Receiver(memory_, 0).has_seen(13, seen)) << "that needs a look";
   EXPECT_EQ(Receiver(memory_, 0).read_seen(bytes, 13, seen), 0u);
   ASSERT_EQ(Receiver(memory_, 0).read_seen(bytes + 4, 12, seen), 12u);
   EXPECT_FALSE(Receiver(memory_, 0).has_seen(1, seen));
-  ASSERT_EQ(Receiver(memory_, 0).read_small(bytes + 16, 8, seen), 4u);
+  ASSERT_EQ(Receiver(memory_, 0).read_small(bytes + 16, 8, seen).bytes, 4u);
   EXPECT_EQ(std::memcmp(bytes, "abcdefghijklmnopqrst", 20), 0);
   // The last slot that was seen is another one now.
   ASSERT_TRUE(Sender(memory_, 0).write_small(bytes, 24));
@@ -350,7 +350,7 @@ TEST_F(StreamTest, NonsenseInSharedMemoryIsSurvived) {
       std::memcpy(memory_.slots(0) + (head + i) % kSlots * kSlotBytes, &header, sizeof header);
     }
     std::vector<unsigned char> little(1 + random_() % 200);
-    ASSERT_LE(Receiver(memory_, 0).read_small(little.data(), little.size(), seen), little.size());
+    ASSERT_LE(Receiver(memory_, 0).read_small(little.data(), little.size(), seen).bytes, little.size());
     ASSERT_LE(Receiver(memory_, 0).read_seen(little.data(), 1 + random_() % little.size(), seen), little.size());
     (void)Sender(memory_, 0).write_small(little.data(), 1 + random_() % Sender::kSmallMessage % little.size());
     (void)write(bytes_from(0, 1 + random_() % 70'000));
