@@ -60,11 +60,12 @@ inline int quiet_behind(std::size_t offset) {
 
 template <class Call, class Ring>
 ssize_t sending_parts(Connection& connection, int fd, std::size_t size, Call&& call, Ring&& ring) {
-  const bool may_cut = time_limit(fd, SO_SNDTIMEO).is_never();  // which is for all of it
+  const auto peer_may_come = [&] { return connection.life.load(std::memory_order_acquire) <= Life::offering; };
+  const bool may_cut =
+      size > kPart && peer_may_come() && time_limit(fd, SO_SNDTIMEO).is_never();  // which is for it all
   std::size_t done = 0;
   for (bool last = false; !last;) {
-    const bool cut =
-        may_cut && size - done > kPart && connection.life.load(std::memory_order_acquire) <= Life::offering;
+    const bool cut = may_cut && size - done > kPart && peer_may_come();
     const std::size_t part = cut ? kPart : size - done;
     last = !cut;
     const ssize_t sent = sending(
