@@ -199,7 +199,7 @@ int message_flags(int flags) {
   if (connection->attached()) [[likely]]
     return send_one(*connection, fd, buffer, size, flags);
   const auto* const bytes = static_cast<const char*>(buffer);
-  if (size > kPart && (flags & MSG_OOB) == 0)
+  if (size > kFirstPart && (flags & MSG_OOB) == 0)
     return sending_parts(
         *connection, fd, size,
         [&](std::size_t at, std::size_t part) { return libc().send(fd, bytes + at, part, flags | quiet_behind(at)); },
@@ -216,7 +216,7 @@ int message_flags(int flags) {
   if (connection->attached()) [[likely]]
     return send_one(*connection, fd, buffer, size, 0);
   const auto* const bytes = static_cast<const char*>(buffer);
-  if (size > kPart)
+  if (size > kFirstPart)
     return sending_parts(
         *connection, fd, size,
         [&](std::size_t at, std::size_t part) { return libc().send(fd, bytes + at, part, quiet_behind(at)); },

@@ -13,6 +13,7 @@
 
 #include <sys/single_threaded.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 
@@ -29,6 +30,14 @@
 namespace viaduct::sockets {
 
 struct EpollItem;
+
+// Where the two ends look for each other (rendezvous.hpp).
+struct MeetingPlace {
+  bool known = false;
+  bool mine = false;  // this end listens there
+  std::uint64_t network = 0;
+  std::array<std::uint8_t, 36> addresses{};  // of both ends, the listener's first
+};
 
 struct alignas(kLine) Connection {
   // What most calls need, in three lines.
@@ -84,6 +93,7 @@ struct alignas(kLine) Connection {
   std::uint32_t next_attempt = 0;
   std::atomic<std::uint32_t> raw_receivers{0};  // threads inside the kernel's recv, without the ring in mind
   std::atomic<std::uint32_t> raw_senders{0};
+  MeetingPlace place;
   int listener = -1;
   Family* family = nullptr;
   BriefLock upgrade_lock;

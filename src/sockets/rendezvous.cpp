@@ -2,8 +2,10 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -16,7 +18,9 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <tuple>
 
+#include "base/clock.hpp"
 #include "sockets/address.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
@@ -27,6 +31,7 @@
 #include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
 #include "sockets/tcp_position.hpp"
+#include "sockets/transfer.hpp"
 
 namespace viaduct::sockets {
 
@@ -44,6 +49,9 @@ constexpr std::uint32_t kRarestCall = 16384;
 constexpr int kHelloWaitMs = 20;  // for the memory, once the peer has connected
 
 std::atomic<std::uint32_t> proof{kProvedLongLived};  // what this process asks for by now
+// Whether the peer of the connection that ended last came, as far as it was looked for.
+enum class Peers { unknown, come, stay_away };
+std::atomic<Peers> peers{Peers::unknown};
 
 struct ErrnoKeeper {
   int kept = errno;
@@ -93,17 +101,23 @@ std::uint64_t network_of(int socket) {
   return kernel::libc().getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0 ? cookie : 0;
 }
 
-Name meeting_place(std::uint64_t network, const Address& listener, const Address& caller) {
+Name name_of(const MeetingPlace& place) {
+  constexpr char kDigits[] = "0123456789abcdef";
   Name name;
   name.address.sun_family = AF_UNIX;
   char* const text = name.address.sun_path + 1;  // abstract: gone with its socket
-  int at = std::snprintf(text, sizeof name.address.sun_path - 1, "viaduct-stream-1/%" PRIx64 "/", network);
-  for (const Address* address : {&listener, &caller})
-    for (const std::uint8_t byte : address->bytes)
-      at += std::snprintf(text + at, sizeof name.address.sun_path - 1 - static_cast<std::size_t>(at), "%02x", byte);
-  name.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(at));
+  char* at =
+      text + std::snprintf(text, sizeof name.address.sun_path - 1, "viaduct-stream-1/%" PRIx64 "/", place.network);
+  for (const std::uint8_t byte : place.addresses) {
+    *at++ = kDigits[byte >> 4];
+    *at++ = kDigits[byte & 15];
+  }
+  name.size =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + static_cast<std::size_t>(at - name.address.sun_path));
   return name;
 }
+static_assert(sizeof("viaduct-stream-1/") + 16 + 1 + 2 * std::tuple_size_v<decltype(MeetingPlace::addresses)> <
+              sizeof(sockaddr_un::sun_path));
 
 // ---- who may
 
@@ -133,7 +147,8 @@ void later(Connection& connection, Why why) {
 
 // ---- the end with the lower address
 
-void open_offer(Connection& connection, const Name& name) {
+void open_offer(Connection& connection) {
+  const Name name = name_of(connection.place);
   int fd = kernel::libc().socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd >= 0) fd = make_internal(fd);
   if (fd < 0) return later(connection, errno == EPERM || errno == EACCES ? Why::forbidden : Why::no_descriptors);
@@ -209,24 +224,6 @@ std::size_t bulk_bytes_for(int socket) {
   return std::min(bulk_size_for(buffers_of(socket)), most) / kPage * kPage;
 }
 
-void call(Connection& connection, int socket, const Name& name) {
-  const int fd = kernel::libc().socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return later(connection, errno == EPERM || errno == EACCES ? Why::forbidden : Why::no_descriptors);
-  const Fd caller(fd);
-  if (kernel::libc().connect(fd, reinterpret_cast<const sockaddr*>(&name.address), name.size) != 0)
-    return later(connection, Why::waiting);
-  if (const Why why = why_not_share_with(fd); why != Why::accelerated) return later(connection, why);
-  if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);  // the same from the other side
-  auto segment = Segment::create({.name = kStreamName,
-                                  .layout = kStreamLayout,
-                                  .payload_size = stream_bytes(bulk_bytes_for(socket)),
-                                  .committed = kFirstCommitted});
-  if (!segment) return later(connection, segment.error().code() == EMFILE ? Why::no_descriptors : Why::no_memory);
-  spread_over_cache(*reinterpret_cast<StreamControl*>(segment->payload().data()));
-  if (!send_segment(fd, *segment)) return later(connection, Why::waiting);
-  attach(connection, socket, std::move(*segment), 0);
-}
-
 // Nagle's algorithm, corks and low-water marks hold single bytes back. The program's own settings are kept for it to
 // read.
 void deliver_doorbells_at_once(Connection& connection, int socket) {
@@ -266,36 +263,69 @@ bool needs_kernel(int socket) {
   return is_set(SO_TIMESTAMP, 1) || is_set(SO_TIMESTAMPNS, 1) || is_set(SO_TIMESTAMPING, 1) || is_set(SO_PEEK_OFF, 0);
 }
 
+// Why::accelerated: nothing is in the way.
+Why why_not_on_ring(Connection& connection, int fd) {
+  Opened opened = connection.opened.load(std::memory_order_relaxed);
+  if (!tcp_counts_agree(fd, opened)) return Why::no_counts;
+  connection.opened.store(opened, std::memory_order_relaxed);
+  if (needs_kernel(fd)) return Why::kernel_feature;
+  return sandbox_forbids(fd) ? Why::forbidden : Why::accelerated;
+}
+
+void call(Connection& connection, int socket) {
+  const Name name = name_of(connection.place);
+  const int fd = kernel::libc().socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return later(connection, errno == EPERM || errno == EACCES ? Why::forbidden : Why::no_descriptors);
+  const Fd caller(fd);
+  if (kernel::libc().connect(fd, reinterpret_cast<const sockaddr*>(&name.address), name.size) != 0)
+    return later(connection, Why::waiting);
+  if (const Why why = why_not_share_with(fd); why != Why::accelerated) return later(connection, why);
+  if (const Why why = why_not_on_ring(connection, socket); why != Why::accelerated) return give_up(connection, why);
+  if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);  // the same from the other side
+  auto segment = Segment::create({.name = kStreamName,
+                                  .layout = kStreamLayout,
+                                  .payload_size = stream_bytes(bulk_bytes_for(socket)),
+                                  .committed = kFirstCommitted});
+  if (!segment) return later(connection, segment.error().code() == EMFILE ? Why::no_descriptors : Why::no_memory);
+  spread_over_cache(*reinterpret_cast<StreamControl*>(segment->payload().data()));
+  if (!send_segment(fd, *segment)) return later(connection, Why::waiting);
+  attach(connection, socket, std::move(*segment), 0);
+}
+
+// Where to meet. Why::accelerated: it is known.
+Why find_place(Connection& connection, int fd) {
+  MeetingPlace& place = connection.place;
+  Address own, peer;
+  if (!addresses(fd, own, peer)) return Why::waiting;
+  if (!same_host(own, peer)) return Why::remote;
+  const int order = std::memcmp(own.bytes.data(), peer.bytes.data(), own.bytes.size());
+  if (order == 0) return Why::not_connected;  // connected to itself
+  place.mine = order < 0;
+  const auto behind = std::ranges::copy(place.mine ? own.bytes : peer.bytes, place.addresses.begin()).out;
+  std::ranges::copy(place.mine ? peer.bytes : own.bytes, behind);
+  place.network = network_of(fd);
+  place.known = true;
+  return why_not_on_ring(connection, fd);
+}
+
 void attempt(Connection& connection, int fd) {
   if (in_borrowed_memory()) return;  // its descriptors are not those of the table
   if (registry_records.load(std::memory_order_relaxed) == nullptr) registry_add(connection, fd);  // forked since
   if (connection.family != nullptr && !sole_member(*connection.family, ::getpid()))
     return later(connection, Why::held_elsewhere);
   if (connection.life.load() == Life::offering) return look_for_caller(connection, fd);
-  Address own, peer;
-  if (!addresses(fd, own, peer)) return later(connection, Why::not_connected);
-  if (!same_host(own, peer)) return give_up(connection, Why::remote);
-  const int order = std::memcmp(own.bytes.data(), peer.bytes.data(), own.bytes.size());
-  if (order == 0) return give_up(connection, Why::not_connected);  // connected to itself
-  Opened opened = connection.opened.load(std::memory_order_relaxed);
-  if (!tcp_counts_agree(fd, opened)) return give_up(connection, Why::no_counts);
-  connection.opened.store(opened, std::memory_order_relaxed);
-  if (needs_kernel(fd)) return give_up(connection, Why::kernel_feature);
-  if (sandbox_forbids(fd)) return give_up(connection, Why::forbidden);
-  if (order < 0)
-    open_offer(connection, meeting_place(network_of(fd), own, peer));
+  if (!connection.place.known) {
+    const Why why = find_place(connection, fd);
+    if (why == Why::waiting) return later(connection, Why::not_connected);
+    if (why != Why::accelerated) return give_up(connection, why);
+  }
+  if (connection.place.mine)
+    open_offer(connection);
   else
-    call(connection, fd, meeting_place(network_of(fd), peer, own));
+    call(connection, fd);
 }
 
-}  // namespace
-
-void count_operation(Connection& connection, int fd, std::size_t bytes) {
-  const auto count =
-      static_cast<std::uint32_t>(1 + std::min(bytes / kBytesPerOperation, std::size_t{kProvedLongLived}));
-  const std::uint32_t now = connection.operations.load(std::memory_order_relaxed) + count;
-  connection.operations.store(now, std::memory_order_relaxed);
-  if (now < proof.load(std::memory_order_relaxed) || now < connection.next_attempt) return;
+void try_to_meet(Connection& connection, int fd) {
   if (connection.life.load(std::memory_order_relaxed) > Life::offering || !connection.upgrade_lock.try_acquire())
     return;
   const ErrnoKeeper keeper;
@@ -304,8 +334,41 @@ void count_operation(Connection& connection, int fd, std::size_t bytes) {
   connection.upgrade_lock.release();
 }
 
+}  // namespace
+
+void count_operation(Connection& connection, int fd, std::size_t bytes) {
+  const auto count = static_cast<std::uint32_t>(1 + std::min(bytes / kBytesPerOperation, std::size_t{kLongestProof}));
+  const std::uint32_t now = connection.operations.load(std::memory_order_relaxed) + count;
+  connection.operations.store(now, std::memory_order_relaxed);
+  if (now < proof.load(std::memory_order_relaxed) || now < connection.next_attempt) return;
+  try_to_meet(connection, fd);
+}
+
+bool PeerOnItsWay::may_come() const {
+  return connection_.life.load(std::memory_order_acquire) <= Life::offering &&
+         peers.load(std::memory_order_relaxed) != Peers::stay_away;
+}
+
+void PeerOnItsWay::wait_a_moment(std::size_t bytes_left) {
+  constexpr std::size_t kWorthWaiting = std::size_t{8} << 20;
+  const auto is_expected = [this] { return may_come() && connection_.why.load() == Why::waiting; };
+  if (patience_ns_ == 0 || bytes_left < kWorthWaiting || peers.load(std::memory_order_relaxed) != Peers::come ||
+      !is_expected() || is_nonblocking(connection_, fd_))
+    return;
+  const ErrnoKeeper keeper;
+  const std::uint64_t start = Clock::steady().now_ns();
+  std::uint64_t took = 0;
+  for (int unsent = 1; unsent > 0 && is_expected() && took < patience_ns_; took = Clock::steady().now_ns() - start) {
+    try_to_meet(connection_, fd_);
+    if (kernel::libc().ioctl(fd_, SIOCOUTQNSD, &unsent) != 0) break;
+  }
+  patience_ns_ -= std::min(patience_ns_, took);
+}
+
 void learn_from_end(const Connection& connection) {
   const Life life = connection.life.load();
+  if (connection.place.known)
+    peers.store(life == Life::attached ? Peers::come : Peers::stay_away, std::memory_order_relaxed);
   if (life != Life::offering && life != Life::attached) return;
   if (life == Life::attached) attached_here.fetch_sub(1, std::memory_order_relaxed);
   std::uint64_t messages = 0, bytes = 0;

@@ -1,6 +1,6 @@
 // How the two ends of a TCP connection find each other: at an abstract UNIX socket named after both addresses. The end
-// with the lower address listens; the other connects, makes the memory and sends it. Neither ever waits, and a peer
-// that does not come costs a look now and then.
+// with the lower address listens; the other connects, makes the memory and sends it. Neither keeps the program waiting
+// for that, and a peer that does not come costs a look now and then.
 #pragma once
 
 #include "sockets/connection.hpp"
@@ -9,6 +9,23 @@ namespace viaduct::sockets {
 
 // At an operation on a connection that is young or offering; many bytes count as many operations. Keeps errno.
 void count_operation(Connection& connection, int fd, std::size_t bytes);
+
+// For who sends a lot by one call.
+class PeerOnItsWay {
+ public:
+  PeerOnItsWay(Connection& connection, int fd) : connection_(connection), fd_(fd) {}
+  // Not where the last one did not.
+  bool may_come() const;
+  // It reads some of what was sent before it comes, and until then TCP's buffers would take as much as they can, to be
+  // read at TCP's speed. So where the last one came, and the call may wait, what was sent is let arrive first: a peer
+  // that does not come still has that to read, and does not wait for more.
+  void wait_a_moment(std::size_t bytes_left);
+
+ private:
+  Connection& connection_;
+  int fd_;
+  std::uint64_t patience_ns_ = 500'000;  // for all of the call
+};
 
 // A connection is about to end: where they end too soon after meeting, later ones have to prove more first.
 void learn_from_end(const Connection& connection);

@@ -10,6 +10,7 @@
 #include "sockets/epoll_set.hpp"
 #include "sockets/hand_back.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/kernel_or_ring.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/retired.hpp"
@@ -26,9 +27,9 @@ namespace {
 
 constexpr std::size_t kMostPieces = 64;
 
-// The rest of the pieces over TCP, as the kernel does it. `limit`: some of the program's time limit is over already,
-// and the kernel would begin anew.
-ssize_t send_over_tcp(int fd, Pieces pieces, int flags, Deadline limit = Deadline::never()) {
+// The rest of the pieces over TCP, or so many bytes of it, as the kernel does it. `limit`: some of the program's time
+// limit is over already, and the kernel would begin anew.
+ssize_t send_over_tcp(int fd, Pieces& pieces, int flags, Deadline limit, std::size_t most = SIZE_MAX) {
   note_tcp_use();
   const bool limited = !limit.is_never();
   ssize_t total = 0;
@@ -36,9 +37,11 @@ ssize_t send_over_tcp(int fd, Pieces pieces, int flags, Deadline limit = Deadlin
     iovec some[kMostPieces];
     std::size_t count = 0, size = 0;
     Pieces rest = pieces;
-    for (; !rest.done() && count < kMostPieces; rest.advance(rest.size())) {
-      some[count++] = {rest.data(), rest.size()};
-      size += rest.size();
+    for (; !rest.done() && count < kMostPieces && size < most; ++count) {
+      const std::size_t part = std::min(rest.size(), most - size);
+      some[count] = {rest.data(), part};
+      rest.advance(part);
+      size += part;
     }
     msghdr message{};
     message.msg_iov = some;
@@ -46,14 +49,15 @@ ssize_t send_over_tcp(int fd, Pieces pieces, int flags, Deadline limit = Deadlin
     const ssize_t sent = [&] {
       const Cancellable sleep;
       const int now = limited ? flags | MSG_DONTWAIT : flags;
-      return kernel::libc().sendmsg(fd, &message, rest.done() ? now : (now & ~MSG_OOB) | MSG_MORE);
+      return kernel::libc().sendmsg(fd, &message, rest.done() || size == most ? now : (now & ~MSG_OOB) | MSG_MORE);
     }();
     if (sent < 0 && errno == EAGAIN && limited && poll_until(fd, POLLOUT, limit) > 0) continue;
     if (sent < 0) return total != 0 ? total : -1;
     total += sent;
+    most -= static_cast<std::size_t>(sent);
     pieces.skip(static_cast<std::size_t>(sent));
     if (static_cast<std::size_t>(sent) < size && !limited) break;
-  } while (!pieces.done());
+  } while (!pieces.done() && most != 0);
   return total;
 }
 
@@ -210,9 +214,9 @@ std::size_t sent_to_sleeper(Connection& connection, int fd, std::size_t size) {
 
 namespace {
 
-ssize_t counted_over_tcp(Connection& connection, int fd, const Pieces& pieces, int flags) {
+ssize_t counted_over_tcp(Connection& connection, int fd, Pieces& pieces, int flags, std::size_t most) {
   const Counted raw(connection.own().raw_senders, Counted::Already{});
-  return send_over_tcp(fd, pieces, flags);
+  return send_over_tcp(fd, pieces, flags, Deadline::never(), most);
 }
 
 }  // namespace
@@ -293,10 +297,17 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
       const bool reset = route == Route::tcp && peer_lost_bytes(connection, fd);
       if (route == Route::tcp) hand_back_sending(connection, fd, Why::handed_back);
       const int quietly = total != 0 ? flags | MSG_NOSIGNAL : flags;
+      // A peer that does not use the ring yet will soon: no more than what was sent so far is sent before the next
+      // look. But a time limit is for all of the call.
+      const std::size_t part =
+          route == Route::tcp_counted && pieces.bytes_left() > kFirstPart && time_limit(fd, SO_SNDTIMEO).is_never()
+              ? std::max(kFirstPart, total)
+              : SIZE_MAX;
       const ssize_t sent = reset                         ? (errno = ECONNRESET, -1)
-                           : route == Route::tcp_counted ? counted_over_tcp(connection, fd, pieces, quietly)
+                           : route == Route::tcp_counted ? counted_over_tcp(connection, fd, pieces, quietly, part)
                                                          : send_over_tcp(fd, pieces, quietly, wait.limit());
       if (sent > 0) total += static_cast<std::size_t>(sent);
+      if (sent > 0 && static_cast<std::size_t>(sent) == part && !pieces.done()) continue;
       // What went wrong behind bytes that were sent is told the next time.
       if (sent < 0 && total != 0 && errno == ECONNRESET) connection.pending_error.store(errno);
       if (sent < 0 && total == 0 && errno == ECONNRESET) connection.reset_told.store(true);

@@ -62,6 +62,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.sets_know_back.store(false);
   connection.operations.store(0);
   connection.next_attempt = 0;
+  connection.place.known = false;
   connection.family = nullptr;
   connection.memory = {};
   connection.set_life(settings().enabled ? Life::young : Life::plain);

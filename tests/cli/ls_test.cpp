@@ -60,6 +60,16 @@ TEST_F(Ls, CountsWhatGoesOverTheRing) {
   }
 }
 
+TEST_F(Ls, OneLargeCallIsAcceleratedOnItsWay) {
+  Talker server(Under::run, {"swallow"});
+  Talker client(Under::run, {"call", std::to_string(server.first())});
+  EXPECT_EQ(client.tell("large"), "ok\n");
+  const json seen = sockets_of(client.number());
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0]["out"]["path"], "ring");
+  EXPECT_GE(seen[0]["out"]["bytes"].get<int>(), 8 << 20) << "of 32 MB";
+}
+
 // Of a process so far, in nanoseconds.
 std::uint64_t processor_time(int pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/schedstat");

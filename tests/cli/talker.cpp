@@ -3,11 +3,12 @@
 //
 //   talker serve [ADDRESS]
 //                      listens (on 127.0.0.1), prints "port N", and echoes what its connections say
+//   talker swallow     the same, but swallows, and answers with one byte after each 32 MB
 //   talker serve-fork  the same, each connection in a child: prints "child PID"
 //   talker call PORT [ADDRESS]
 //                      connects (to 127.0.0.1), prints "fd N"; then for each line: a number N makes N round trips
 //                      ("ok"), "dup" goes on with a duplicate of its socket and closes the first ("fd N"), "fork" goes
-//                      on in a child ("child PID")
+//                      on in a child ("child PID"), "large" sends 32 MB by one call and waits for one byte ("ok")
 //   talker idle        has no socket, prints "idle"
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -50,8 +51,21 @@ bool echo(int fd) {
   return got > 0 && ::send(fd, bytes, static_cast<std::size_t>(got), 0) == got;
 }
 
+constexpr std::size_t kLarge = std::size_t{32} << 20;
+
+// The same of what comes in large.
+bool swallow(int fd) {
+  static std::size_t swallowed = 0;
+  static char bytes[65536];
+  const ssize_t got = ::recv(fd, bytes, sizeof bytes, 0);
+  if (got <= 0) return false;
+  const bool enough = swallowed / kLarge != (swallowed + static_cast<std::size_t>(got)) / kLarge;
+  swallowed += static_cast<std::size_t>(got);
+  return !enough || ::send(fd, "k", 1, 0) == 1;
+}
+
 // One connection at a time, until the input ends.
-int serve(bool fork_each, const char* address) {
+int serve(bool (*answer)(int), bool fork_each, const char* address) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in name = name_of(address, 0);
   socklen_t size = sizeof name;
@@ -64,7 +78,7 @@ int serve(bool fork_each, const char* address) {
     pollfd waits[] = {{STDIN_FILENO, POLLIN, 0}, {listener, POLLIN, 0}, {connection, POLLIN, 0}};
     if (::poll(waits, 3, -1) < 0) return fail("poll");
     if (waits[0].revents != 0) return 0;
-    if (waits[2].revents != 0 && !echo(connection)) ::close(connection), connection = -1;
+    if (waits[2].revents != 0 && !answer(connection)) ::close(connection), connection = -1;
     if ((waits[1].revents & POLLIN) == 0) continue;
     const int accepted = ::accept(listener, nullptr, nullptr);
     if (!fork_each) {
@@ -74,7 +88,7 @@ int serve(bool fork_each, const char* address) {
     const pid_t child = ::fork();
     if (child == 0) {
       ::close(listener);
-      while (echo(accepted)) {
+      while (answer(accepted)) {
       }
       ::_exit(0);
     }
@@ -109,6 +123,12 @@ int call(int port, const char* address) {
       int status = 0;
       return ::waitpid(child, &status, 0) == child ? WEXITSTATUS(status) : fail("fork");
     }
+    if (std::strcmp(line, "large\n") == 0) {
+      static char bytes[kLarge];
+      char answer = 0;
+      if (::send(fd, bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes) || ::recv(fd, &answer, 1, 0) != 1)
+        return fail("large");
+    }
     for (int left = std::atoi(line); left > 0; --left)
       if (!round_trip(fd, number++)) return fail("round trip");
     std::puts("ok");
@@ -128,9 +148,10 @@ int idle() {
 
 int main(int argc, char** argv) {
   const char* const what = argc > 1 ? argv[1] : "";
-  if (std::strcmp(what, "serve") == 0) return serve(false, argc > 2 ? argv[2] : kLoopback);
-  if (std::strcmp(what, "serve-fork") == 0) return serve(true, kLoopback);
+  if (std::strcmp(what, "serve") == 0) return serve(echo, false, argc > 2 ? argv[2] : kLoopback);
+  if (std::strcmp(what, "swallow") == 0) return serve(swallow, false, kLoopback);
+  if (std::strcmp(what, "serve-fork") == 0) return serve(echo, true, kLoopback);
   if (std::strcmp(what, "call") == 0 && argc > 2) return call(std::atoi(argv[2]), argc > 3 ? argv[3] : kLoopback);
   if (std::strcmp(what, "idle") == 0) return idle();
-  return std::fprintf(stderr, "usage: talker serve [ADDRESS] | serve-fork | call PORT [ADDRESS] | idle\n"), 2;
+  return std::fprintf(stderr, "usage: talker serve [ADDRESS] | swallow | serve-fork | call PORT [ADDRESS] | idle\n"), 2;
 }
