@@ -66,7 +66,7 @@ class Spinner {
   static constexpr std::uint64_t kFirstProbeNs = 2'000;  // most answers of a spinning peer come sooner
   static constexpr std::uint64_t kProbeEveryNs = 10'000;
   static constexpr int kLooksPerTimeCheck = 32;
-  static constexpr int kLooksAtAGlance = 128;
+  static constexpr int kLooksAtAGlance = 512;
 
   const Clock& clock_;
   const CoreProbe& probe_;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "sockets/epoll_set.hpp"
+#include "sockets/epoll_short.hpp"
 #include "sockets/export.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/poll_wait.hpp"
@@ -120,6 +121,12 @@ int select_by_poll(int count, fd_set* read, fd_set* write, fd_set* except, Deadl
   }
 }
 
+[[gnu::noinline]] int wait_otherwise(int epoll, epoll_event* events, int most, int timeout) {
+  EpollSet* const set = find_set(epoll);
+  if (set == nullptr || most <= 0 || events == nullptr) return libc().epoll_wait(epoll, events, most, timeout);
+  return set_wait(*set, epoll, events, most, after_ms(timeout), nullptr);
+}
+
 }  // namespace
 
 extern "C" {
@@ -192,14 +199,16 @@ VIADUCT_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* even
   return set_control(*set, epoll, operation, fd, event);
 }
 
-VIADUCT_EXPORT int epoll_wait(int epoll, epoll_event* events, int most, int timeout) {
+[[gnu::hot]] VIADUCT_EXPORT int epoll_wait(int epoll, epoll_event* events, int most, int timeout) {
   EpollSet* const set = find_set(epoll);
-  if (set == nullptr || most <= 0 || events == nullptr) return libc().epoll_wait(epoll, events, most, timeout);
-  return set_wait(*set, epoll, events, most, after_ms(timeout), nullptr);
+  if (set != nullptr && most > 0 && events != nullptr && wait_short(*set, *events, timeout != 0) != 0) [[likely]]
+    return 1;
+  return wait_otherwise(epoll, events, most, timeout);
 }
 
 VIADUCT_EXPORT int epoll_pwait(int epoll, epoll_event* events, int most, int timeout, const sigset_t* mask) {
   EpollSet* const set = find_set(epoll);
+  if (mask == nullptr) return epoll_wait(epoll, events, most, timeout);
   if (set == nullptr || most <= 0 || events == nullptr) return libc().epoll_pwait(epoll, events, most, timeout, mask);
   return set_wait(*set, epoll, events, most, after_ms(timeout), mask);
 }

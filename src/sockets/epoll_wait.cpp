@@ -7,6 +7,7 @@
 
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_listen.hpp"
+#include "sockets/epoll_short.hpp"
 #include "sockets/hand_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
@@ -20,8 +21,6 @@ namespace {
 
 constexpr std::uint64_t kKernelTurnNs = 20'000;  // the kernel's descriptors are not left waiting longer than this
 constexpr std::uint64_t kTellNs = 1'000'000;     // nor are the program's changes kept from it longer, sleep or not
-constexpr int kWaitsPerTurn = 16;                // waits between looks at the clock, while rings have something,
-constexpr std::uint64_t kTurnMoments = 2048;     // if they take no longer than about as much
 
 std::uint64_t now_ns() {
   return Clock::steady().now_ns();
@@ -54,7 +53,8 @@ class Waiting : Listening {
  private:
   // What the rings had when the kernel became due, if the program takes it at once.
   bool backlog_goes_first() {
-    return ++set_.waits_since_kernel < kWaitsPerTurn && moment_now() - set_.due_since < kWaitsPerTurn * kTurnMoments;
+    constexpr int kMostTurns = 16;
+    return ++set_.waits_since_kernel < kMostTurns && moment_now() - set_.due_since < kMostTurns * kTurnMoments;
   }
 
   // The clock costs as much as a look: asked now and then, unless there is time to lose. The processor's own tells when

@@ -424,20 +424,22 @@ class Stillness {
   };
 
   Stillness() = default;
-  Stillness(const StreamMemory& memory, int direction) {
-    head_ = head(memory, direction);
-    for (std::uint64_t i = 0; i < 2; ++i) {
-      const std::byte* const slot = memory.slots(direction) + (head_ + i) % kSlots * kSlotBytes;
-      header_[i] = reinterpret_cast<const std::atomic<std::uint64_t>*>(slot);
-      seen_[i] = header_[i]->load(std::memory_order_acquire);  // A1
-    }
+  Stillness(const StreamMemory& memory, int direction) : Stillness(head(memory, direction), memory.slots(direction)) {}
+  [[gnu::always_inline]] Stillness(std::uint64_t head, const std::byte* slots) : head_(head) {
+    for (std::uint64_t i = 0; i < 2; ++i)
+      header_[i] = reinterpret_cast<const std::atomic<std::uint64_t>*>(slots + (head_ + i) % kSlots * kSlotBytes);
+    look_again();
+  }
+  // At the same two slots.
+  [[gnu::always_inline]] void look_again() {
+    for (int i = 0; i < 2; ++i) seen_[i] = header_[i]->load(std::memory_order_acquire);  // A1
   }
   // What the words say of a ring from whose first slot `taken` bytes were taken: as Receiver::has_data(),
   // without another look.
-  bool has_data(std::uint32_t taken) const {
+  [[gnu::always_inline]] bool has_data(std::uint32_t taken) const {
     return (is_there(0) && length(0) > taken) || (is_there(0) && is_there(1));
   }
-  FirstUnread first_unread(std::uint32_t taken) const {
+  [[gnu::always_inline]] FirstUnread first_unread(std::uint32_t taken) const {
     const bool next = length(0) == taken && is_there(1);
     return {head_ + (next ? 1 : 0), next ? 0 : taken, SentMark(slot(next ? 1 : 0).sent)};
   }
@@ -450,7 +452,7 @@ class Stillness {
   }
   // What a reader looks at once something is there: the slot behind, or a line that does no harm.
   void prefetch_behind() const { __builtin_prefetch(reinterpret_cast<const std::byte*>(header_[1]) + kSlotBytes); }
-  bool holds() const {
+  [[gnu::always_inline]] bool holds() const {
     return header_[0] != nullptr && header_[0]->load(std::memory_order_acquire) == seen_[0] &&
            header_[1]->load(std::memory_order_acquire) == seen_[1];
   }
