@@ -52,12 +52,13 @@ constexpr std::uint64_t kTurnMoments = 2048;
   if (!connection.attached() || !is_plainly_on_ring(connection)) return 0;
   std::uint32_t bits = 0;
   if ((item.events & kEpollRoom) != 0 &&
-      Sender(connection.memory, connection.outgoing(), connection.out_slots).has_room_now(Sender::Room::a_third))
+      Sender(connection.memory, connection.outgoing(), connection.incoming(), connection.out_slots)
+          .has_room_now(Sender::Room::a_third))
     bits = item.events & kEpollRoom;
   Stillness::FirstUnread unread;
   if ((item.events & kEpollData) != 0) {
     const ReceiveState& state = connection.incoming().receiving;
-    Stillness before(state.head.load(std::memory_order_acquire), connection.in_slots);
+    Stillness before(state, connection.in_slots);
     const std::uint32_t taken = state.consumed.load(std::memory_order_relaxed);
     bool found = before.has_data(taken);
     if (!found && bits == 0 && may_wait) {

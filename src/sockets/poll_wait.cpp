@@ -85,8 +85,8 @@ class Polling {
     Connection* const connection = accelerated(fd);
     if (connection == nullptr) return false;
     const ReceiveState& state = connection->incoming().receiving;
-    const std::uint64_t place =
-        (state.head.load(std::memory_order_relaxed) << 32 | state.consumed.load(std::memory_order_relaxed)) + 1;
+    const std::uint64_t head = Spot(state.head.load(std::memory_order_relaxed)).position();
+    const std::uint64_t place = (head << 32 | state.consumed.load(std::memory_order_relaxed)) + 1;
     if (connection->polled_at.load(std::memory_order_relaxed) == place) return false;
     connection->polled_at.store(place, std::memory_order_relaxed);
     return true;

@@ -288,7 +288,7 @@ void note_reader(Connection& connection) {
   if (state.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
   Receiver ring(connection.memory, connection.in());
   const bool seen = ring.has_seen(size, connection.seen);
-  if (!seen && connection.tiny_stream.is_likely() && !ring.is_behind_by(1)) [[unlikely]]
+  if (!seen && connection.tiny_stream.is_likely() && !ring.is_behind()) [[unlikely]]
     connection.tiny_stream.let_fill(ring);
   Receiver::Taken taken;
   {
@@ -304,6 +304,12 @@ void note_reader(Connection& connection) {
       taken.bytes = ring.read_seen(bytes, size, connection.seen);
     else
       taken = ring.read_small(bytes, size, connection.seen);
+    if (taken.bytes == 0 && size != 0) {
+      const iovec piece{bytes, std::min(size, kMostAtOnce)};
+      Pieces pieces(&piece, 1);
+      taken = ring.read_all(pieces);
+      fence::full();  // F2
+    }
   }
   wake_senders(connection, fd, ring.senders_to_wake(false));
   if (taken.bytes != 0) {
@@ -372,7 +378,7 @@ ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::si
   for (;;) {
     Got got;
     const ReceiveState& state = connection.incoming().receiving;
-    const std::uint64_t head = state.head.load(std::memory_order_relaxed);
+    const std::uint64_t head = Spot(state.head.load(std::memory_order_relaxed)).position();
     bool may_go_on = false;  // elsewhere: who gets less than it asked for takes the socket for empty
     {
       const StreamLock lock(connection.incoming().receiving.lock, connection.alone());
@@ -394,7 +400,8 @@ ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::si
     if (got == Got::bytes && may_go_on && !pieces.done() && (flags & MSG_PEEK) == 0) continue;
     if (got == Got::bytes && (total >= least || (flags & MSG_PEEK) != 0)) {
       note_reader(connection);
-      if (!waited) connection.tiny_stream.found(total, state.head.load(std::memory_order_relaxed) - head);
+      if (!waited)
+        connection.tiny_stream.found(total, Spot(state.head.load(std::memory_order_relaxed)).position() - head);
       return static_cast<ssize_t>(total);
     }
     if (got == Got::bytes) continue;

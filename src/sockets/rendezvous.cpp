@@ -186,17 +186,14 @@ void look_for_caller(Connection& connection, int socket) {
 
 // ---- the end with the higher address
 
-// Rings begin at the same place of a page: who looks at many of them finds their first slots in the same few places of
-// its cache, if it did not begin elsewhere in each.
+// Rings begin at the same place of a page: who looks at many of them finds those slots which are used most in the same
+// few places of its cache, if they were not others in each.
 void spread_over_cache(StreamControl& control) {
   static std::atomic<std::uint32_t> count{0};
-  constexpr std::uint32_t kApart = 37;  // slots: odd, so that all are used in turn
-  for (Direction& direction : control.direction) {
-    const std::uint64_t start = count.fetch_add(1, std::memory_order_relaxed) * kApart % kSlots;
-    direction.sending.tail.store(start);
-    direction.sending.seen_head.store(start);
-    direction.receiving.head.store(start);
-  }
+  constexpr std::uint32_t kApart = 13 * kFewSlots;  // odd, so that all are used in turn
+  for (Direction& direction : control.direction)
+    Sender::begin(direction,
+                  static_cast<std::uint8_t>(count.fetch_add(1, std::memory_order_relaxed) * kApart % kSlots));
 }
 
 // What TCP would take before anybody reads, at least: the peer has a buffer too.
@@ -426,8 +423,9 @@ void attach(Connection& connection, int socket, Segment segment, int side) {
   if (Opened opened = connection.opened.load(); opened == Opened::unknown && tcp_counts_agree(socket, opened))
     connection.opened.store(opened);
   deliver_doorbells_at_once(connection, socket);
-  if (std::uint64_t none = 0; connection.outgoing().sending.bulk_size.load() == none)  // or by who had it before exec
-    connection.outgoing().sending.bulk_size.compare_exchange_strong(none, bulk_size_for(buffers_of(socket)));
+  std::uint32_t none = 0;  // or it was set by who had it before exec
+  connection.outgoing().sending.bulk_size.compare_exchange_strong(
+      none, static_cast<std::uint32_t>(bulk_size_for(buffers_of(socket))));
   connection.own().pid.store(::getpid());
   join_family(connection.own().holders, ::getpid());
   registry_attached(connection);

@@ -178,7 +178,7 @@ namespace {
 }  // namespace
 
 [[gnu::hot]] bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size) {
-  if (size - 1 >= Sender::kSmallMessage) return false;
+  if (size - 1 >= kLargestChunk) return false;
   const AtMemory here;
   Direction& out = connection.outgoing();
   {
@@ -195,8 +195,12 @@ namespace {
     const std::uint32_t before = connection.sent_in_a_row.load(std::memory_order_relaxed);
     Sender ring(connection.memory, connection.out());
     put_in_order(connection, ring, before);
-    if (!ring.write_small(bytes, size, before >= kSendsInARow)) return false;
+    const bool small = size <= Sender::kSmallMessage;
+    const bool more_follows = before >= kSendsInARow;
+    if (!(small ? ring.write_small(bytes, size, more_follows) : ring.write_chunk(bytes, size, more_follows)))
+      return false;
     connection.sent_in_a_row.store(before + 1, std::memory_order_relaxed);
+    connection.next_bulk.store(small ? nullptr : ring.next_bulk(), std::memory_order_relaxed);
     connection.next_line.store(ring.next_line(), std::memory_order_relaxed);
     fetch_line_of_follower(connection);
   }  // F1

@@ -46,7 +46,7 @@ constexpr std::uint32_t kSendsInARow = 4;  // so many are followed by more, prob
     const HeldLock held(out.sending.lock);
     const QuickLock<LettingGo::is_a_fence> lock(out.sending.lock, true, mark);
     if (!lock.is_taken() || out.path.mode.load(std::memory_order_relaxed) != kRing) return 0;
-    Sender ring(connection.memory, out, connection.out_slots);
+    Sender ring(connection.memory, out, connection.incoming(), connection.out_slots);
     ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
     const std::uint32_t before = connection.sent_in_a_row.load(std::memory_order_relaxed);
     if (!ring.write_small(bytes, size, before >= kSendsInARow)) return 0;
@@ -77,11 +77,11 @@ constexpr std::uint32_t kSendsInARow = 4;  // so many are followed by more, prob
         in.path.mode.load(std::memory_order_relaxed) != kRing ||
         in.path.rung.load(std::memory_order_relaxed) != state.drained.load(std::memory_order_relaxed))
       return 0;
-    Receiver ring(in, connection.in_slots);
+    Receiver ring(in, connection.outgoing(), connection.in_slots);
     const std::uint32_t in_a_row = connection.tiny_stream.in_a_row();
     if (in_a_row != 0) {
       if (const std::size_t seen = ring.read_seen(bytes, size, connection.seen); seen != 0) return seen;
-      if (connection.tiny_stream.is_likely()) return 0;
+      if (connection.tiny_stream.is_likely() && !ring.is_behind()) return 0;
     }
     taken = ring.read_small(bytes, size, connection.seen);
     if (taken.bytes == 0) return 0;
@@ -108,7 +108,7 @@ constexpr std::uint32_t kSendsInARow = 4;  // so many are followed by more, prob
       connection.own().core.load(std::memory_order_relaxed) == connection.peer().core.load(std::memory_order_relaxed))
     return false;
   connection.tiny_stream.interrupted();
-  const Stillness before(connection.memory, connection.in());
+  const Stillness before(in.receiving, connection.in_slots);
   const bool two_lines = connection.two_lines.load(std::memory_order_relaxed);
   const auto ready = [&] {
     if (two_lines) before.prefetch_behind();
@@ -125,7 +125,8 @@ constexpr std::uint32_t kSendsInARow = 4;  // so many are followed by more, prob
   if (!may_receive_short(connection) || connection.nonblocking.load(std::memory_order_relaxed) ||
       connection.tiny_stream.is_likely() || !comes_at_once(connection) || !connection.attached() || !connection.alone())
     return 0;
-  return take_short(connection, fd, bytes, size);
+  if (const std::size_t got = take_short(connection, fd, bytes, size); got != 0) return got;
+  return quick_receive(connection, fd, bytes, size);  // it is not that short
 }
 
 }  // namespace viaduct::sockets

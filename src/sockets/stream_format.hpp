@@ -12,9 +12,13 @@
 // A slot with small bytes may still grow until the next one is published: messages of a few bytes share a cache line,
 // and a receiver keeps its place in a slot until it sees the next.
 //
+// Which slot of the ring comes next is for the one before it to say. Where nearly all was read it is one of the same
+// eight again and again: lines that both cores have at hand. A stream goes through all the others in turn.
+//
 // Ordering edges:
 //   R1  sender's release store of a slot's header publishes slot and bulk bytes; pairs with A1 in Receiver::look().
-//   R2  receiver's release store of head and bulk_head gives room back; pairs with A2 in Sender::refresh().
+//   R2  receiver's release store of head and bulk_head gives room back; pairs with A2 in Sender::refresh(). What it
+//       says of head behind a message of its own (SlotTrailer) is ordered by R1 and A1 of that.
 //   R3  sender's release store of `mode` publishes where the path changes; pairs with A3, the receiver's acquire load.
 //   F1  sender: publish, full fence, look at data.armed.    Receiver: arm, full fence, look at the ring.
 //   F2  receiver: give back, full fence, look at room.armed. Sender: arm, full fence, look at head. Not after a short
@@ -35,6 +39,8 @@ constexpr std::size_t kLine = 64;
 constexpr std::uint32_t kSlots = 256;
 constexpr std::size_t kSlotBytes = 64;
 constexpr std::size_t kInlineBytes = kSlotBytes - 8;
+constexpr std::size_t kBesideTrailer = kInlineBytes - 8;
+constexpr std::uint32_t kFewSlots = 8;
 constexpr std::size_t kLeastBulkBytes = std::size_t{64} << 10;
 constexpr std::size_t kMostBulkBytes = std::size_t{4} << 20;
 constexpr std::size_t kLargestChunk = std::size_t{16} << 10;
@@ -64,23 +70,43 @@ struct alignas(kLine) Path {  // written by the sending end
   std::atomic<std::uint32_t> sent_again;  // what the ring holds comes over TCP: nobody is to read it here
 };
 
+// A slot: its position in the stream, which only grows, and its index in the ring. With it goes the index of a
+// neighbour, so that all is read and written at once.
+class Spot {
+ public:
+  Spot() = default;
+  explicit Spot(std::uint64_t word) : word_(word) {}
+  Spot(std::uint64_t position, std::uint8_t index, std::uint8_t neighbour)
+      : word_(position << 16 | static_cast<std::uint64_t>(neighbour) << 8 | index) {}
+  std::uint64_t word() const { return word_; }
+  std::uint64_t position() const { return word_ >> 16; }
+  std::uint8_t index() const { return static_cast<std::uint8_t>(word_); }
+  std::uint8_t neighbour() const { return static_cast<std::uint8_t>(word_ >> 8); }
+
+ private:
+  std::uint64_t word_ = 0;
+};
+
 struct alignas(kLine) SendState {  // written by the sending end, under its lock
   std::atomic<std::uint32_t> lock;
-  std::atomic<std::uint32_t> growing;     // bytes in the last slot, where it may grow; 0: it may not
-  std::atomic<std::uint64_t> tail;        // slots ever published
+  std::atomic<std::uint32_t> growing;  // what the last slot's header says of its length, if it may grow; 0: it may not
+  std::atomic<std::uint64_t> tail;     // Spot: where the next slot goes, and the last one
   std::atomic<std::uint64_t> bulk_tail;   // bytes of the bulk area ever used, skipped ones included
   std::atomic<std::uint64_t> bulk_floor;  // the area before this is free whatever bulk_head says
-  std::atomic<std::uint64_t> seen_head;
+  std::atomic<std::uint64_t> seen_head;   // a position; also by whoever of this end receives a SlotTrailer
   std::atomic<std::uint64_t> seen_bulk_head;
-  std::atomic<std::uint64_t> committed;  // bytes of the bulk area that have memory
-  std::atomic<std::uint64_t> bulk_size;  // bytes of the bulk area that the sender uses: set before the first
+  std::atomic<std::uint32_t> committed;  // bytes of the bulk area that have memory
+  std::atomic<std::uint32_t> bulk_size;  // bytes of the bulk area that the sender uses: set before the first
+  std::atomic<std::uint8_t> few_at;      // index of the first of the few, a multiple of kFewSlots: never changed
+  std::atomic<std::uint8_t> few_next;    // where tail is not of the few: the one of them that was used longest ago
+  std::atomic<std::uint8_t> many_next;   // where it is: of the others
 };
 static_assert(sizeof(SendState) == kLine);
 
 struct alignas(kLine) ReceiveState {  // written by the receiving end, under its lock
   std::atomic<std::uint32_t> lock;
   std::atomic<std::uint32_t> consumed;  // bytes of the slot at head that were taken already
-  std::atomic<std::uint64_t> head;      // slots given back
+  std::atomic<std::uint64_t> head;      // Spot: all before it are given back; and the one behind it
   std::atomic<std::uint64_t> bulk_head;
   std::atomic<std::uint64_t> tcp_left;
   std::atomic<std::uint32_t> stage;
@@ -117,6 +143,14 @@ struct alignas(kLine) Tally {  // for those who look on; written by the sending 
   std::atomic<std::uint64_t> messages;
   std::atomic<std::uint64_t> wakes;
   std::atomic<std::uint64_t> tcp_used;  // when its process last used TCP, as of the last slot marked so (order.hpp)
+  // For the sender itself: the last chunk of the bulk area.
+  std::atomic<std::uint64_t> chunk_slot;  // the position of its slot
+  std::atomic<std::uint64_t> chunk_from;  // where it begins, among all bytes of the area ever used
+};
+
+// The stamp that each slot was last published with, for the sender: to look into the slots would fetch their lines.
+struct alignas(kLine) Stamps {
+  std::atomic<std::uint16_t> of[kSlots];
 };
 
 struct Direction {
@@ -126,6 +160,7 @@ struct Direction {
   DataWait data;
   RoomWait room;
   Tally tally;
+  Stamps stamps;
 };
 
 enum Request : std::uint32_t {
@@ -151,14 +186,40 @@ struct StreamControl {
   End end[2];  // 0: made the segment
   Direction direction[2];
 };
-static_assert(sizeof(StreamControl) == 14 * kLine);
+static_assert(sizeof(StreamControl) == 30 * kLine);
 
 struct SlotHeader {
   std::uint16_t stamp;   // low bits of the slot's position plus one
-  std::uint16_t length;  // up to kInlineBytes: here. With kInBulk: in the bulk area (BulkPlace)
+  std::uint16_t length;  // up to kInlineBytes: here, with the two flags. With kInBulk: in the bulk area (BulkPlace)
   std::uint32_t sent;    // when: SentMark
 };
-constexpr std::uint16_t kInBulk = 0x8000;
+constexpr std::uint16_t kInBulk = 0x8000;       // there is a SlotTrailer too
+constexpr std::uint16_t kWithTrailer = 0x0040;  // at most kBesideTrailer bytes, and a SlotTrailer
+constexpr std::uint16_t kAround = 0x0080;       // without trailer: the next slot is the next of the same eight
+constexpr std::uint32_t kInlineLimit = 0x0100;  // lengths below are of bytes here
+constexpr std::uint32_t kInlineMask = 0x003f;
+
+// In the last bytes of a slot: which one comes next, and how far its sender has read in the other direction. So who
+// asks and is answered learns that what it sent was read without looking at the reader's memory.
+class SlotTrailer {
+ public:
+  explicit SlotTrailer(std::uint64_t word) : word_(word) {}
+  SlotTrailer(std::uint64_t read, std::uint8_t next) : word_(read << 8 | next) {}
+  std::uint64_t word() const { return word_; }
+  std::uint64_t read() const { return word_ >> 8; }  // a position: head
+  std::uint8_t next() const { return static_cast<std::uint8_t>(word_); }
+
+ private:
+  std::uint64_t word_;
+};
+
+constexpr std::uint8_t next_around(std::uint8_t index) {
+  return static_cast<std::uint8_t>((index & ~(kFewSlots - 1)) | ((index + 1) & (kFewSlots - 1)));
+}
+constexpr std::uint8_t next_straight(std::uint8_t index) {
+  return static_cast<std::uint8_t>(index + 1);
+}
+static_assert(kSlots == 256);  // as many as an index can say
 
 struct BulkPlace {         // behind the header
   std::uint64_t position;  // among all bytes of the area ever used: what bulk_head grows to
@@ -185,7 +246,7 @@ constexpr std::size_t bulk_bytes_of(std::size_t stream_bytes) {
 }
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 7: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally}}, 2 x 256 slots "
-    "of 64, 2 x bulk");
+    "stream 8: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}}, 2 x 256 "
+    "slots of 64, 2 x bulk");
 
 }  // namespace viaduct::sockets

@@ -55,6 +55,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.tiny_stream.forget();
   connection.next_line.store(nullptr);
   connection.next_bulk.store(nullptr);
+  connection.sent_in_a_row.store(0);
   connection.low_water.store(1);
   connection.tells_unread.store(false);
   connection.sleepers_here.store(0);

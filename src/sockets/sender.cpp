@@ -1,13 +1,13 @@
-#include "sockets/stream.hpp"
+#include "sockets/sender.hpp"
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/copy_loop.hpp"
 
@@ -18,13 +18,8 @@ namespace {
 constexpr std::size_t kLeastChunk = 4096;  // do not cut large messages smaller than this
 constexpr std::size_t kStartOverAfter = std::size_t{64}
                                         << 10;  // bytes used before an empty bulk area starts at 0 again
-constexpr std::uint64_t kFrontierStep = std::uint64_t{1} << 20;  // more than a slot can say
 constexpr std::size_t kCommitStep = std::size_t{64} << 10;
 constexpr std::size_t kTimesTheCache = 4;
-
-constexpr std::size_t whole_lines(std::size_t bytes) {
-  return (bytes + kLine - 1) / kLine * kLine;
-}
 
 // So many as the chunk has room for.
 void copy_all(Pieces& pieces, std::span<std::byte> chunk) {
@@ -50,7 +45,57 @@ std::size_t bulk_size_for(std::size_t buffers) {
                     kMostBulkBytes);
 }
 
-// ---- sending
+void Sender::begin(Direction& direction, std::uint8_t few_at) {
+  SendState& state = direction.sending;
+  state.few_at.store(few_at);
+  state.few_next.store(next_around(few_at));
+  state.many_next.store(static_cast<std::uint8_t>(few_at + kFewSlots));
+  state.tail.store(Spot(0, few_at, few_at).word());
+  direction.receiving.head.store(Spot(0, few_at, next_around(few_at)).word());
+}
+
+std::uint8_t Sender::behind_many(const SendState& state, std::uint8_t index) {
+  const std::uint8_t next = next_straight(index);
+  return is_few(state, next) ? static_cast<std::uint8_t>(next + kFewSlots) : next;
+}
+
+// While the tail is of one kind, its index says where that goes on; whoever leaves it writes that down.
+void Sender::note_left(SendState& state, std::uint8_t index) {
+  if (is_few(state, index))
+    state.few_next.store(next_around(index), std::memory_order_relaxed);
+  else
+    state.many_next.store(behind_many(state, index), std::memory_order_relaxed);
+}
+
+Sender::Next Sender::choose_otherwise(SendState& state, Spot at, std::size_t bytes, bool more_follows) {
+  const bool here_few = is_few(state, at.index()), fits = bytes <= kBesideTrailer;
+  if (at.position() == 0)
+    more_follows = false;  // a receiver that has seen none yet expects the second where begin() says
+  const std::uint64_t unread = at.position() + 1 - state.seen_head.load(std::memory_order_relaxed);
+  const bool to_few = unread <= kNearlyAllRead && (fits ? !more_follows : here_few);
+  if (to_few != here_few) {
+    if (!fits) return {0, true, 0};
+    note_left(state, at.index());
+    return {(to_few ? state.few_next : state.many_next).load(std::memory_order_relaxed), false, kWithTrailer};
+  }
+  const std::uint8_t stays = here_few ? next_around(at.index()) : behind_many(state, at.index());
+  const bool plainly = here_few || stays == next_straight(at.index());
+  if (fits && (!more_follows || !plainly)) return {stays, false, kWithTrailer};
+  return {stays, !plainly, here_few ? kAround : std::uint16_t{0}};
+}
+
+bool Sender::write_into_two_slots_otherwise(Sender sender, const std::byte* bytes, std::size_t size,
+                                            bool more_follows) {
+  if (!sender.slot_free(kUsualSlots - 1)) return false;
+  const Spot at = sender.tail();
+  const std::size_t rest = size - kInlineBytes;
+  const Next second = sender.choose_next(at, kInlineBytes, more_follows);
+  if (second.impossible) return false;
+  const Next behind = sender.choose_next(Spot(at.position() + 1, second.index, at.index()), rest, more_follows);
+  if (behind.impossible) return false;
+  sender.put_two(at, second, behind, bytes, kInlineBytes, rest);
+  return true;
+}
 
 // More than the area has: a peer wrote nonsense, and gets no more bytes.
 std::size_t Sender::bulk_used(std::uint64_t tail) const {
@@ -61,8 +106,8 @@ std::size_t Sender::bulk_used(std::uint64_t tail) const {
 }
 
 bool Sender::commit(std::size_t bytes) {
-  std::atomic<std::uint64_t>& committed = direction_.sending.committed;
-  const std::uint64_t have = std::min<std::uint64_t>(committed.load(std::memory_order_relaxed), memory_.bulk_bytes);
+  std::atomic<std::uint32_t>& committed = direction_.sending.committed;
+  const std::size_t have = std::min<std::size_t>(committed.load(std::memory_order_relaxed), memory_.bulk_bytes);
   if (bytes <= have) return true;
   const std::size_t want = std::min((bytes + kCommitStep - 1) / kCommitStep * kCommitStep, memory_.bulk_bytes);
   const auto start = static_cast<off_t>(bulk_ - memory_.base + static_cast<std::ptrdiff_t>(kSegmentPayloadOffset));
@@ -75,7 +120,7 @@ bool Sender::commit(std::size_t bytes) {
                                      static_cast<off_t>(want - have)) == 0;
   lacks_memory_ = !got;
   if (!got) return false;
-  committed.store(want, std::memory_order_relaxed);
+  committed.store(static_cast<std::uint32_t>(want), std::memory_order_relaxed);
   return true;
 }
 
@@ -114,13 +159,42 @@ std::span<std::byte> Sender::claim_bulk(std::size_t most, std::uint32_t slots) {
 void Sender::publish_bulk(std::size_t bytes, std::size_t claimed) {
   SendState& state = direction_.sending;
   const std::uint64_t position = state.bulk_tail.load(std::memory_order_relaxed);
-  const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
+  const Spot at = tail();
   const BulkPlace place{position, position % bulk_size()};
-  std::memcpy(slot(tail) + 8, &place, sizeof place);
+  const Next next = choose_next(at, sizeof place, false);  // there is room for a trailer
+  clear_stale(at.position() + 1, next.index);
+  std::memcpy(slots_.payload(at.index()), &place, sizeof place);
+  put_trailer(at.index(), next.index);
   state.bulk_tail.store(position + whole_lines(claimed), std::memory_order_relaxed);
-  publish(tail, bytes | kInBulk);
-  state.tail.store(tail + 1, std::memory_order_relaxed);
-  state.growing.store(0, std::memory_order_relaxed);
+  direction_.tally.chunk_slot.store(at.position(), std::memory_order_relaxed);
+  direction_.tally.chunk_from.store(position, std::memory_order_relaxed);
+  publish(at.index(), at.position(), bytes | kInBulk, mark_);
+  went_on(at, next.index, 0);
+}
+
+// What the receiver says of slots says it of their chunks too: where it has nearly all, those who ask and answer go on
+// in the same few lines. Of the last one it is not known, so that stays as it is.
+void Sender::begin_anew_where_read(std::size_t bytes) {
+  SendState& state = direction_.sending;
+  const std::uint64_t slot = direction_.tally.chunk_slot.load(std::memory_order_relaxed);
+  const std::uint64_t seen = state.seen_head.load(std::memory_order_relaxed);
+  if (seen < slot) return;
+  const std::uint64_t tail = state.bulk_tail.load(std::memory_order_relaxed);
+  const std::uint64_t read = seen > slot ? tail : direction_.tally.chunk_from.load(std::memory_order_relaxed);
+  if (!begins_anew(read, bytes)) return;
+  state.seen_bulk_head.store(std::max(read, state.seen_bulk_head.load(std::memory_order_relaxed)),
+                             std::memory_order_relaxed);
+  state.bulk_tail.store(tail + bulk_size() - tail % bulk_size(), std::memory_order_relaxed);
+}
+
+bool Sender::write_chunk(const void* bytes, std::size_t size, bool more_follows) {
+  if (!more_follows) begin_anew_where_read(size);
+  const std::span<std::byte> chunk = claim_bulk(size);
+  if (chunk.size() < size) return false;
+  copy_into_ring(chunk.data(), bytes, size);
+  publish_bulk(size, size);
+  count(size);
+  return true;
 }
 
 // A chunk that was claimed larger than it is, in the last slot: the receiver keeps its place there until there is a
@@ -129,11 +203,11 @@ void Sender::publish_bulk(std::size_t bytes, std::size_t claimed) {
 // the memory says is a peer's to change, so it must make sense.
 Sender::Crowd Sender::crowd(std::size_t most) {
   const SendState& state = direction_.sending;
-  const std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
-  const auto found = std::bit_cast<SlotHeader>(header(tail - 1).load(std::memory_order_relaxed));
-  if (found.stamp != static_cast<std::uint16_t>(tail) || (found.length & kInBulk) == 0) return {};
+  const std::uint8_t last = tail().neighbour();
+  const auto found = std::bit_cast<SlotHeader>(slots_.header(last).load(std::memory_order_relaxed));
+  if (!Slots::is_of(found, tail().position() - 1) || (found.length & kInBulk) == 0) return {};
   BulkPlace place;
-  std::memcpy(&place, slot(tail - 1) + 8, sizeof place);
+  std::memcpy(&place, slots_.payload(last), sizeof place);
   const std::size_t size = bulk_size(), length = found.length & ~std::uint32_t{kInBulk};
   const std::uint64_t claimed = state.bulk_tail.load(std::memory_order_relaxed) - place.position;
   if (claimed > kLargestChunk || length + kLine >= claimed || place.offset != place.position % size ||
@@ -150,10 +224,9 @@ std::size_t Sender::write_crowded(Pieces& pieces) {
     std::span<std::byte> chunk = before.behind;
     if (!chunk.empty()) {
       copy_all(pieces, chunk);
-      const std::uint64_t position = direction_.sending.tail.load(std::memory_order_relaxed) - 1;
-      publish(slot(position), before.mark, position, (before.length + chunk.size()) | kInBulk);
+      publish(tail().neighbour(), tail().position() - 1, (before.length + chunk.size()) | kInBulk, before.mark);
     } else {
-      const std::span<std::byte> claimed = claim_bulk(kLargestChunk, kSlots);
+      const std::span<std::byte> claimed = claim_bulk(kLargestChunk, kManySlots);
       if (claimed.size() < kLeastChunk) break;
       chunk = claimed.first(std::min(left, claimed.size() - kLine));
       copy_all(pieces, chunk);
@@ -167,30 +240,45 @@ std::size_t Sender::write_crowded(Pieces& pieces) {
 }
 
 std::size_t Sender::write(Pieces& pieces) {
-  std::size_t total = 0;
+  std::size_t total = 0, most = kSmallMessage;
   for (std::size_t left = pieces.bytes_left(); left != 0;) {
-    std::size_t sent = 0;
-    const std::span<std::byte> chunk = left > kSmallMessage ? claim_bulk(left) : std::span<std::byte>{};
+    std::size_t sent = std::min(left, most);
+    std::span<std::byte> chunk;
+    if (left > kSmallMessage) {
+      chunk = claim_bulk(left);
+      // No room in the bulk area: wait for it rather than cut a large message into lines, unless there is no memory.
+      if (chunk.empty() && !lacks_memory_) break;
+    }
+    if (chunk.empty()) {
+      std::byte lines[kSmallMessage];
+      Pieces after = pieces;
+      for (std::size_t done = 0; done < sent;) {
+        const std::size_t part = std::min(sent - done, after.size());
+        std::memcpy(lines + done, after.data(), part);
+        after.advance(part);
+        done += part;
+      }
+      if (write_lines(lines, sent)) {
+        pieces = after;
+      } else {
+        if (!slot_free()) break;
+        // Slots that are full cannot say which one comes next. A chunk can, and if there is none, so few bytes can.
+        chunk = claim_bulk(sent);
+        if (chunk.size() < sent) {
+          if (most == kBesideTrailer) break;
+          most = kBesideTrailer;
+          continue;
+        }
+      }
+    }
     if (!chunk.empty()) {
       copy_all(pieces, chunk);
       sent = chunk.size();
       publish_bulk(sent, sent);
-    } else {
-      // No room in the bulk area: wait for it rather than cut a large message into lines, unless there is no memory.
-      if (left > kSmallMessage && !lacks_memory_) break;
-      std::byte lines[kSmallMessage];
-      Pieces after = pieces;
-      while (sent < sizeof lines && !after.done()) {
-        const std::size_t part = std::min(sizeof lines - sent, after.size());
-        std::memcpy(lines + sent, after.data(), part);
-        after.advance(part);
-        sent += part;
-      }
-      if (!(sent <= kInlineBytes ? write_into_slot(lines, sent) : write_into_two_slots(lines, sent))) break;
-      pieces = after;
     }
     left -= sent;
     total += sent;
+    most = kSmallMessage;
   }
   if (total != 0) count(total);
   return total;
@@ -201,11 +289,11 @@ namespace {
 bool enough_room(std::uint64_t slots_used, std::size_t bulk_size, std::size_t bulk_used,
                  Sender::Room wanted = Sender::Room::some) {
   const bool third = wanted == Sender::Room::a_third;
-  const std::uint64_t slots = third                                        ? kSlots / 3
-                              : wanted == Sender::Room::a_quarter_of_slots ? kSlots / 4
+  const std::uint64_t slots = third                                        ? kManySlots / 3
+                              : wanted == Sender::Room::a_quarter_of_slots ? kManySlots / 4
                                                                            : kSlotsForCrowds + 2;
   const std::size_t bulk = third ? bulk_size / 3 : std::min(3 * kLargestChunk, bulk_size / 4);
-  return slots_used <= kSlots - slots && bulk_size - bulk_used >= bulk;
+  return slots_used <= kManySlots - slots && bulk_size - bulk_used >= bulk;
 }
 
 }  // namespace
@@ -213,8 +301,8 @@ bool enough_room(std::uint64_t slots_used, std::size_t bulk_size, std::size_t bu
 bool Sender::has_room() {
   const auto enough = [this] {
     const SendState& state = direction_.sending;
-    return enough_room(state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed),
-                       bulk_size(), bulk_used(state.bulk_tail.load(std::memory_order_relaxed)));
+    return enough_room(unread(tail().position()), bulk_size(),
+                       bulk_used(state.bulk_tail.load(std::memory_order_relaxed)));
   };
   if (enough()) return true;
   refresh(direction_);
@@ -225,13 +313,12 @@ bool Sender::has_room_now(Room wanted) const {
   const SendState& state = direction_.sending;
   const ReceiveState& theirs = direction_.receiving;
   // As much as the sender knows already is enough, most of the time: no look at the receiver's line.
-  const std::uint64_t used =
-      state.tail.load(std::memory_order_relaxed) - state.seen_head.load(std::memory_order_relaxed);
+  const std::uint64_t used = unread(tail().position());
   const std::size_t size = bulk_size();
   if (enough_room(used, size, bulk_used(state.bulk_tail.load(std::memory_order_relaxed)), wanted)) return true;
   const std::uint64_t head =
       std::max(theirs.bulk_head.load(std::memory_order_acquire), state.bulk_floor.load(std::memory_order_relaxed));
-  return enough_room(state.tail.load(std::memory_order_relaxed) - theirs.head.load(std::memory_order_acquire), size,
+  return enough_room(tail().position() - Spot(theirs.head.load(std::memory_order_acquire)).position(), size,
                      std::min<std::uint64_t>(state.bulk_tail.load(std::memory_order_relaxed) - head, size), wanted);
 }
 
@@ -239,7 +326,7 @@ void Sender::want_room() {
   const SendState& state = direction_.sending;
   RoomWait& room = direction_.room;
   const std::uint64_t used = bulk_used(state.bulk_tail.load(std::memory_order_relaxed));
-  room.head_wanted.store(state.tail.load(std::memory_order_relaxed) - kSlots / 2, std::memory_order_relaxed);
+  room.head_wanted.store(tail().position() - kManySlots / 2, std::memory_order_relaxed);
   const std::size_t half = bulk_size() / 2;
   room.bulk_wanted.store(used > half ? state.bulk_tail.load(std::memory_order_relaxed) - half : 0,
                          std::memory_order_relaxed);
@@ -248,104 +335,24 @@ void Sender::want_room() {
 // The headers are the truth: what is published counts, whether or not its sender came to note it; the second half of a
 // message whose first is missing does not. Nothing more is put into a slot that may have grown.
 void Sender::recover() {
-  SendState& state = direction_.sending;
-  std::uint64_t tail = state.tail.load(std::memory_order_relaxed);
-  const auto is_published = [this](std::uint64_t position) {
-    const auto there = std::bit_cast<SlotHeader>(header(position).load(std::memory_order_relaxed));
-    return there.stamp == static_cast<std::uint16_t>(position + 1);
+  Spot at = tail();
+  const auto length = [this](std::uint64_t position, std::uint8_t index) { return slots_.length(position, index); };
+  // By what it says itself, it is there: goes on behind it.
+  const auto go_on = [&](std::uint32_t said) {
+    const std::uint8_t next = slots_.next(at.index(), said);
+    if (is_few(next) != is_few(at.index())) note_left(direction_.sending, at.index());
+    went_on(at, next, 0);
+    at = tail();
   };
-  if (!is_published(tail)) {
-    if (is_published(tail + 1)) header(tail + 1).store(0, std::memory_order_relaxed);
+  if (const std::uint32_t first = length(at.position(), at.index()); first != Slots::kUnpublished) {
+    go_on(first);
+    if (const std::uint32_t second = length(at.position(), at.index()); second != Slots::kUnpublished) go_on(second);
   } else {
-    tail += is_published(tail + 1) ? 2 : 1;
+    // The second of two went where the first, which had no place to say so, leads without a word.
+    for (const std::uint8_t index : {next_around(at.index()), next_straight(at.index())})
+      if (Slots::is_of(slots_.look(index), at.position() + 1)) clear(at.position() + 1, index);
   }
-  state.tail.store(tail, std::memory_order_relaxed);
-  state.growing.store(0, std::memory_order_relaxed);
-}
-
-// ---- receiving
-
-bool Receiver::look(std::uint64_t position, Look& look) {
-  const std::uint32_t header = slot_length(position);
-  if (header == kUnpublished) return false;
-  const std::byte* const payload = slot(position) + 8;
-  if ((header & kInBulk) == 0) {
-    if (header > kInlineBytes) return broken_ = true, false;
-    look = {payload, header, 0};
-    return true;
-  }
-  BulkPlace place;
-  std::memcpy(&place, payload, sizeof place);
-  const std::uint32_t length = header & ~std::uint32_t{kInBulk};
-  if (length > kLargestChunk || place.offset > bulk_bytes_ || length > bulk_bytes_ - place.offset)
-    return broken_ = true, false;
-  look = {bulk_ + place.offset, length, place.position + whole_lines(length)};
-  return true;
-}
-
-std::size_t Receiver::read(Pieces& pieces, Take take) {
-  ReceiveState& state = direction_.receiving;
-  std::uint64_t head = state.head.load(std::memory_order_relaxed);
-  std::size_t consumed = state.consumed.load(std::memory_order_relaxed);
-  std::size_t total = 0;
-  for (Look found; !pieces.done() && look(head, found);) {
-    __builtin_prefetch(slot(head + 1));
-    if (consumed > found.length) {
-      broken_ = true;
-      break;
-    }
-    if (consumed == found.length) {
-      // Done with this one only when there is a next: until then it may grow, and may have grown just now.
-      if (slot_length(head + 1) == kUnpublished) break;
-      if (!look(head, found) || found.length != consumed) continue;
-      consumed = 0;
-      ++head;
-      if (take == Take::peek) continue;
-      state.consumed.store(0, std::memory_order_relaxed);
-      state.head.store(head, std::memory_order_release);  // R2
-      continue;
-    }
-    const std::size_t part = std::min(found.length - consumed, pieces.size());
-    if (take != Take::discard) {
-      if (part <= kInlineBytes)
-        copy_small(pieces.data(), found.data + consumed, part);
-      else
-        copy_through_ring(pieces.data(), found.data + consumed, part);
-    }
-    pieces.advance(part);
-    total += part;
-    consumed += part;
-    const bool chunk_done = consumed == found.length && found.bulk_end != 0;
-    if (chunk_done && take != Take::peek) state.bulk_head.store(found.bulk_end, std::memory_order_release);  // R2
-  }
-  if (take != Take::peek) state.consumed.store(static_cast<std::uint32_t>(consumed), std::memory_order_relaxed);
-  return total;
-}
-
-std::size_t Receiver::bytes_ready() {
-  std::uint64_t head = direction_.receiving.head.load(std::memory_order_relaxed);
-  const std::size_t consumed = direction_.receiving.consumed.load(std::memory_order_relaxed);
-  std::size_t sum = 0;
-  Look found;
-  for (std::uint32_t i = 0; i < kSlots && look(head, found); ++i, ++head) sum += found.length;
-  return sum > consumed ? sum - consumed : 0;
-}
-
-std::uint64_t Receiver::frontier(std::uint64_t from) const {
-  std::uint64_t position = std::max(from / kFrontierStep, direction_.receiving.head.load(std::memory_order_relaxed));
-  for (std::uint32_t i = 0; i < kSlots && slot_length(position + 1) != kUnpublished; ++i) ++position;
-  const std::uint32_t length = slot_length(position);
-  if (length == kUnpublished) return from;
-  return position * kFrontierStep + std::min<std::uint64_t>(length & ~std::uint32_t{kInBulk}, kFrontierStep - 1);
-}
-
-std::uint32_t Receiver::senders_waiting_for_this(bool ring_is_empty) {
-  RoomWait& room = direction_.room;
-  const ReceiveState& state = direction_.receiving;
-  const bool enough =
-      static_cast<std::int64_t>(state.head.load(std::memory_order_relaxed) - room.head_wanted.load()) >= 0 &&
-      state.bulk_head.load(std::memory_order_relaxed) >= room.bulk_wanted.load();
-  return enough || ring_is_empty ? room.armed.exchange(0) : 0;
+  direction_.sending.growing.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace viaduct::sockets

@@ -1,0 +1,190 @@
+// Which slots of a ring are used, and that nobody goes astray between them.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "base/child.hpp"
+#include "plain_stream.hpp"
+#include "sockets/stream_lock.hpp"
+
+namespace viaduct::sockets {
+namespace {
+
+class SlotsTest : public StreamTest {
+ protected:
+  // One side of each direction: how far it has come.
+  struct Way {
+    std::uint64_t sent = 0, received = 0;
+    SlotSeen seen;
+  };
+  std::array<Way, 2> ways_;
+
+  bool send_small(int direction, std::size_t size, bool more_follows = false) {
+    const auto bytes = bytes_from(ways_[direction].sent, size);
+    if (!Sender(memory_, direction).write_small(bytes.data(), size, more_follows)) return false;
+    ways_[direction].sent += size;
+    return true;
+  }
+  bool send_chunk(int direction, std::size_t size) {
+    const auto bytes = bytes_from(ways_[direction].sent, size);
+    if (!Sender(memory_, direction).write_chunk(bytes.data(), size)) return false;
+    ways_[direction].sent += size;
+    return true;
+  }
+  std::size_t send(int direction, std::size_t size) {
+    const std::size_t now = write(bytes_from(ways_[direction].sent, size), direction);
+    ways_[direction].sent += now;
+    return now;
+  }
+  // By the short way, if that has it.
+  std::size_t receive(int direction, std::size_t most) {
+    Way& way = ways_[direction];
+    std::vector<unsigned char> bytes(most);
+    bytes.resize(Receiver(memory_, direction).read_small(bytes.data(), most, way.seen).bytes);
+    if (bytes.empty()) bytes = read(most, Receiver::Take::consume, direction);
+    EXPECT_EQ(bytes, bytes_from(way.received, bytes.size()));
+    way.received += bytes.size();
+    return bytes.size();
+  }
+  void receive_all(int direction) {
+    while (receive(direction, 1000) != 0) continue;
+    EXPECT_EQ(ways_[direction].received, ways_[direction].sent);
+  }
+  std::uint8_t head_index(int direction) const {
+    return Spot(memory_.direction(direction).receiving.head.load()).index();
+  }
+  bool is_few(int direction, std::uint8_t index) const {
+    return index / kFewSlots * kFewSlots == memory_.direction(direction).sending.few_at.load();
+  }
+};
+
+TEST_F(SlotsTest, QuestionsAndAnswersStayInAFewSlots) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{8}, kBesideTrailer, kBesideTrailer + 1, kInlineBytes,
+                                 kInlineBytes + 8, kInlineBytes + kBesideTrailer}) {
+    std::array<std::set<std::uint8_t>, 2> used;
+    for (int round = 0; round < 1000; ++round)
+      for (const int direction : {0, 1}) {
+        ASSERT_TRUE(send_small(direction, size)) << size << ", round " << round;
+        ASSERT_EQ(receive(direction, size), size);
+        used[direction].insert(head_index(direction));
+      }
+    for (const int direction : {0, 1}) {
+      EXPECT_LE(used[direction].size(), kFewSlots) << size;
+      for (const std::uint8_t index : used[direction]) EXPECT_TRUE(is_few(direction, index)) << size;
+    }
+  }
+}
+
+// Large answers go on in the same lines, and so do the questions, which only they can say were read.
+TEST_F(SlotsTest, SoDoLargeAnswers) {
+  std::set<std::uint64_t> offsets;
+  for (int round = 0; round < 1000; ++round) {
+    ASSERT_TRUE(send_small(0, 40));
+    ASSERT_EQ(receive(0, 100), 40u);
+    ASSERT_TRUE(send_chunk(1, 1000));
+    offsets.insert(memory_.direction(1).tally.chunk_from.load() % kLeastBulkBytes);
+    ASSERT_EQ(receive(1, 2000), 1000u);
+    ASSERT_TRUE(is_few(0, head_index(0)));
+    ASSERT_TRUE(is_few(1, head_index(1)));
+  }
+  EXPECT_LE(offsets.size(), 4u);
+}
+
+TEST_F(SlotsTest, AStreamLeavesThemAndComesBack) {
+  for (int round = 0; round < 200; ++round) {
+    for (int i = 0; i < 3 + round % 150; ++i)
+      ASSERT_TRUE(send_small(0, 1 + static_cast<std::size_t>(i) % 112, i > 4) || send(0, 60) != 0);
+    const bool few = is_few(0, Spot(memory_.direction(0).sending.tail.load()).index());
+    EXPECT_FALSE(few && round % 150 > 20);
+    receive_all(0);
+    for (int i = 0; i < 8; ++i)
+      for (const int direction : {1, 0}) {
+        ASSERT_TRUE(send_small(direction, 20));
+        ASSERT_EQ(receive(direction, 20), 20u);
+      }
+    EXPECT_TRUE(is_few(0, head_index(0))) << "after some questions and answers";
+  }
+}
+
+// A stamp says a position's low bits only. Slots that were not used for as long as it takes until these come again hold
+// what was there then, or nothing since the beginning, and nobody is to take that for news.
+TEST_F(SlotsTest, WhatWasThereLongAgoIsNoNews) {
+  const Direction& direction = memory_.direction(0);
+  const auto next_stamp = [&] {
+    return static_cast<std::uint16_t>(Spot(direction.sending.tail.load()).position() + 2);
+  };
+  const auto say = [this](int which, bool more_follows = false) {
+    ASSERT_TRUE(send_small(which, kBesideTrailer, more_follows) || send(which, kBesideTrailer) == kBesideTrailer);
+    ASSERT_EQ(Receiver(memory_, which).bytes_ready(), kBesideTrailer);
+    ASSERT_EQ(receive(which, kBesideTrailer), kBesideTrailer);
+    ASSERT_FALSE(Receiver(memory_, which).has_data());
+  };
+  const auto ask_and_answer = [&] {
+    say(0);
+    say(1);
+  };
+  for (const bool all_used : {false, true}) {
+    for (int i = 0; all_used && i < 300; ++i) say(0, true);
+    // The others after the few.
+    for (int i = 0; i < 10; ++i) ask_and_answer();
+    ASSERT_TRUE(is_few(0, head_index(0)));
+    const std::uint8_t other = direction.sending.many_next.load();
+    for (int i = 0; next_stamp() != direction.stamps.of[other].load(); ++i) {
+      ask_and_answer();
+      ASSERT_LT(i, 70'000);
+    }
+    for (int i = 0; i < 300; ++i) say(0, true);
+    // The few after the others.
+    ASSERT_FALSE(is_few(0, head_index(0)));
+    const std::uint8_t few = direction.sending.few_next.load();
+    for (int i = 0; next_stamp() != direction.stamps.of[few].load(); ++i) {
+      say(0, true);
+      ASSERT_LT(i, 70'000);
+    }
+    say(1);
+    for (int i = 0; i < 20; ++i) ask_and_answer();
+    ASSERT_TRUE(is_few(0, head_index(0)));
+  }
+}
+
+// Whatever both sides do, in both directions.
+TEST_F(SlotsTest, TwoThreadsGoEveryWay) {
+  const testing::HangGuard guard;
+  constexpr std::uint64_t kBytes = std::uint64_t{6} << 20;
+  std::atomic<bool> wrong{false};
+  const auto side = [&](int out) {
+    std::minstd_rand random(static_cast<unsigned>(out) + 11);
+    const int in = 1 - out;
+    Way &sending = ways_[out], &receiving = ways_[in];
+    std::uint64_t sent = 0;
+    while ((sent < kBytes || receiving.received < kBytes) && !wrong) {
+      const int patience = random() % 3 == 0 ? 60 : 1;
+      for (int i = 0; i < patience && sent < kBytes; ++i) {
+        const auto size = static_cast<std::size_t>(
+            std::min<std::uint64_t>(1 + random() % (random() % 4 != 0 ? 112 : 20'000), kBytes - sent));
+        const StreamLock lock(memory_.direction(out).sending.lock);
+        const std::uint64_t before = sending.sent;
+        if (size > Sender::kSmallMessage && size <= kLargestChunk && random() % 2 == 0)
+          send_chunk(out, size);
+        else if (size > Sender::kSmallMessage || !send_small(out, size, random() % 4 == 0))
+          send(out, size);
+        sent += sending.sent - before;
+      }
+      const StreamLock lock(memory_.direction(in).receiving.lock);
+      receive(in, 1 + random() % (random() % 2 == 0 ? 112 : 30'000));
+      if (::testing::Test::HasFailure()) wrong = true;
+    }
+  };
+  std::thread other(side, 1);
+  side(0);
+  other.join();
+  EXPECT_FALSE(wrong);
+  for (const Way& way : ways_) EXPECT_EQ(way.received, kBytes);
+}
+
+}  // namespace
+}  // namespace viaduct::sockets
