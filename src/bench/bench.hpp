@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,6 +56,7 @@ struct GoalResult {
   Goal goal;
   double ratio = 0;
   bool met = false;
+  std::optional<double> floor{};  // what stands between us and the goal where even the floor does not reach it
 };
 
 struct Report {

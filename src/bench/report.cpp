@@ -88,7 +88,7 @@ nlohmann::json to_object(const Report& report) {
                                 {"us", ratio.us},
                                 {"against", ratio.against},
                                 {"ratio", ratio.ratio}});
-  for (const GoalResult& result : report.goals)
+  for (const GoalResult& result : report.goals) {
     object["goals"].push_back({{"case", result.goal.case_name},
                                {"metric", result.goal.metric},
                                {"us", result.goal.us},
@@ -97,6 +97,8 @@ nlohmann::json to_object(const Report& report) {
                                {"bound", result.goal.bound},
                                {"ratio", result.ratio},
                                {"met", result.met}});
+    if (result.floor) object["goals"].back()["floor"] = *result.floor;
+  }
   return object;
 }
 
@@ -134,11 +136,14 @@ std::string to_table(const Report& report) {
     text += line + "\n";
   }
   if (!report.goals.empty()) text += "\n  Goals\n";
-  for (const GoalResult& result : report.goals)
+  for (const GoalResult& result : report.goals) {
     text +=
-        fmt::format("    {:6}  {}, {}: {} {} {}x {}: {}x\n", result.met ? "met" : "MISSED", result.goal.case_name,
+        fmt::format("    {:6}  {}, {}: {} {} {}x {}: {}x", result.met ? "met" : "MISSED", result.goal.case_name,
                     result.goal.metric, result.goal.us, result.goal.better == Better::lower ? "at most" : "at least",
                     number(result.goal.bound), result.goal.against, number(result.ratio));
+    text +=
+        result.floor ? fmt::format(" (out of reach this time: the floor is at {}x)\n", number(*result.floor)) : "\n";
+  }
   for (const std::string& note : report.notes) text += "  note: " + note + "\n";
   return text;
 }

@@ -26,6 +26,30 @@ double ratio_of(const Row& us, const Row& against) {
   return percentile_of(std::move(ratios), 0.5);
 }
 
+bool reaches(double ratio, const Goal& goal) {
+  return goal.better == Better::lower ? ratio <= goal.bound : ratio >= goal.bound;
+}
+
+const Row* row_of(const Report& report, const Goal& goal, const std::string& who) {
+  for (const Row& row : report.rows)
+    if (row.case_name == goal.case_name && row.metric == goal.metric && row.who == who) return &row;
+  return nullptr;
+}
+
+// The best that a floor has to show for the goal, if that is not enough.
+std::optional<double> floor_beyond(const Report& report, const Goal& goal) {
+  const Row* const against = row_of(report, goal, goal.against);
+  std::optional<double> best;
+  for (const Row& row : report.rows) {
+    if (row.kind != Kind::floor || row.case_name != goal.case_name || row.metric != goal.metric || &row == against)
+      continue;
+    const double ratio = ratio_of(row, *against);
+    if (reaches(ratio, goal)) return std::nullopt;
+    if (!best || (goal.better == Better::lower ? ratio < *best : ratio > *best)) best = ratio;
+  }
+  return best;
+}
+
 class ProgressBar {
  public:
   ProgressBar(bool shown, std::size_t total) : shown_(shown), total_(total) {}
@@ -79,13 +103,11 @@ Report Suite::run(const Options& options, int rounds) {
         report.ratios.push_back({us.case_name, us.metric, us.who, other.who, ratio_of(us, other)});
   }
   for (const Goal& goal : goals_) {
-    for (const Ratio& ratio : report.ratios) {
-      if (ratio.case_name != goal.case_name || ratio.metric != goal.metric || ratio.us != goal.us ||
-          ratio.against != goal.against)
-        continue;
-      const bool met = goal.better == Better::lower ? ratio.ratio <= goal.bound : ratio.ratio >= goal.bound;
-      report.goals.push_back({goal, ratio.ratio, met});
-    }
+    const Row *const us = row_of(report, goal, goal.us), *const against = row_of(report, goal, goal.against);
+    if (us == nullptr || against == nullptr) continue;
+    const double ratio = ratio_of(*us, *against);
+    const bool met = reaches(ratio, goal);
+    report.goals.push_back({goal, ratio, met, met ? std::nullopt : floor_beyond(report, goal)});
   }
   return report;
 }

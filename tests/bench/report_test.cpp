@@ -7,6 +7,7 @@ namespace viaduct::bench {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Report report_of(double bound, double ratio) {
   Report report;
@@ -17,6 +18,13 @@ Report report_of(double bound, double ratio) {
 TEST(BenchReport, SmallRatiosShowWhyAGoalWasMissed) {
   EXPECT_THAT(to_table(report_of(1.0 / 300, 1.0 / 290)),
               HasSubstr("MISSED  8 B, round trip: viaduct at most 0.00333x TCP: 0.00345x"));
+}
+
+TEST(BenchReport, SaysWhereNobodyCouldReachAGoal) {
+  Report report = report_of(1.0 / 300, 1.0 / 120);
+  EXPECT_THAT(to_table(report), Not(HasSubstr("out of reach")));
+  report.goals.front().floor = 1.0 / 130;
+  EXPECT_THAT(to_table(report), HasSubstr("TCP: 0.00833x (out of reach this time: the floor is at 0.00769x)"));
 }
 
 TEST(BenchReport, LargerOnesHaveThreeDigitsBehindThePoint) {
