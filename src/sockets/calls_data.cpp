@@ -43,9 +43,11 @@ std::size_t receive_quickly(Connection& connection, int fd, void* buffer, std::s
   if (!connection.attached() || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) != 0 ||
       connection.low_water.load(std::memory_order_relaxed) != 1)
     return 0;
+  act_on_cancellation();
   return quick_receive(connection, fd, buffer, size);
 }
 bool send_quickly(Connection& connection, int fd, const void* buffer, std::size_t size, int flags) {
+  act_on_cancellation();
   return connection.attached() && (flags & kNotForTheRing) == 0 && quick_send(connection, fd, buffer, size);
 }
 
@@ -203,7 +205,7 @@ int message_flags(int flags) {
     return sending_parts(
         *connection, fd, size,
         [&](std::size_t at, std::size_t part) { return libc().send(fd, bytes + at, part, flags | quiet_behind(at)); },
-        [&](std::size_t at) { return send_one(*connection, fd, bytes + at, size - at, flags); });
+        [&](std::size_t at) { return send_one(*connection, fd, bytes + at, size - at, flags | quiet_behind(at)); });
   return sending(
       *connection, fd, [&] { return libc().send(fd, buffer, size, flags); },
       [&] { return send_one(*connection, fd, buffer, size, flags); }, size);
@@ -220,7 +222,7 @@ int message_flags(int flags) {
     return sending_parts(
         *connection, fd, size,
         [&](std::size_t at, std::size_t part) { return libc().send(fd, bytes + at, part, quiet_behind(at)); },
-        [&](std::size_t at) { return send_one(*connection, fd, bytes + at, size - at, 0); });
+        [&](std::size_t at) { return send_one(*connection, fd, bytes + at, size - at, quiet_behind(at)); });
   return sending(
       *connection, fd, [&] { return libc().write(fd, buffer, size); },
       [&] { return send_one(*connection, fd, buffer, size, 0); }, size);

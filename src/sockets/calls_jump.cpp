@@ -8,6 +8,7 @@
 #include "sockets/cancellation.hpp"
 #include "sockets/export.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/retired.hpp"
 #include "sockets/sleep_on_stack.hpp"
 #include "sockets/stream.hpp"
 #include "sockets/stream_lock.hpp"
@@ -36,6 +37,7 @@ const void* stack_after(const __jmp_buf_tag* target) {
 [[noreturn]] void jump(Jump how, __jmp_buf_tag* target, int value) {
   const void* const stack = stack_after(target);
   HeldLock::jump(stack);
+  AtMemory::jump(stack);
   SleepOnStack::jump(stack);
   finish_waking(stack);
   Uncancelled::jump(stack);

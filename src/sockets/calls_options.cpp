@@ -143,10 +143,10 @@ VIADUCT_EXPORT int setsockopt(int fd, int level, int option, const void* value, 
 
 VIADUCT_EXPORT int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept {
   Connection* const connection = find_connection(fd);
-  if (connection == nullptr || !connection->attached()) return libc().getsockopt(fd, level, option, value, size);
-  if (level == IPPROTO_TCP && option == kTcpZerocopyReceive) leave_to_kernel(fd);
-  if (level == SOL_SOCKET && option == SO_ERROR) {
-    (void)find_reset(*connection, fd);
+  const bool attached = connection != nullptr && connection->attached();
+  if (attached && level == IPPROTO_TCP && option == kTcpZerocopyReceive) leave_to_kernel(fd);
+  if (connection != nullptr && level == SOL_SOCKET && option == SO_ERROR) {
+    if (attached) (void)find_reset(*connection, fd);
     if (const int told = connection->pending_error.exchange(0); told != 0 && value != nullptr && *size >= sizeof told) {
       if (told == ECONNRESET) connection->reset_told.store(true);
       std::memcpy(value, &told, sizeof told);
@@ -155,6 +155,7 @@ VIADUCT_EXPORT int getsockopt(int fd, int level, int option, void* value, sockle
     }
   }
   const int result = libc().getsockopt(fd, level, option, value, size);
+  if (!attached) return result;
   const std::atomic<int>* const kept = kept_option(*connection, level, option);
   if (result == 0 && kept != nullptr && *size >= sizeof(int)) {
     const int number = kept->load();

@@ -1,6 +1,7 @@
 // syscall(): who calls by number means the same. libuv, and so node, closes descriptors this way; one that were not
 // seen to go would be taken for a connection when its number is a file's.
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -18,6 +19,7 @@
 #include "sockets/cancellation.hpp"
 #include "sockets/export.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/process.hpp"
 #include "sockets/uring.hpp"
 
 namespace viaduct::sockets {
@@ -71,6 +73,22 @@ struct MaskAndSize {
 };
 int select_with_mask(int count, fd_set* in, fd_set* out, fd_set* other, timespec* limit, MaskAndSize* mask) {
   return ::pselect(count, in, out, other, limit, mask != nullptr ? mask->mask : nullptr);
+}
+
+// Of the calling process.
+bool makes_copy(long number, const Arguments& given) {
+  switch (number) {
+#if defined(SYS_fork)
+    case SYS_fork:
+      return true;
+#endif
+    case SYS_clone:
+      return (given.as<unsigned long>(0) & CLONE_VM) == 0;
+    case SYS_clone3:
+      return given.at[0] != 0 && (given.as<const clone_args*>(0)->flags & CLONE_VM) == 0;
+    default:
+      return false;
+  }
 }
 
 // False: not a call of ours, or none that is done here.
@@ -149,7 +167,11 @@ VIADUCT_EXPORT long syscall(long number, ...) noexcept {
   va_end(list);
   long result;
   if (known(number, given, result)) return result;
-  result = kernel::libc().syscall(number, given.at[0], given.at[1], given.at[2], given.at[3], given.at[4], given.at[5]);
+  const auto ask = [&] {
+    return kernel::libc().syscall(number, given.at[0], given.at[1], given.at[2], given.at[3], given.at[4], given.at[5]);
+  };
+  if (makes_copy(number, given)) return forking(ask);
+  result = ask();
   if (number == SYS_io_uring_setup && result >= 0)
     watch_ring(static_cast<int>(result), *given.as<const io_uring_params*>(1));
   return result;

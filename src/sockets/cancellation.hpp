@@ -1,5 +1,6 @@
-// A thread that is cancelled (pthread_cancel) leaves where it sleeps, as in libc's own calls, and nowhere else: half of
-// a change to shared memory would be worse. What a sleep has armed is disarmed by destructors on the way out.
+// A thread that is cancelled (pthread_cancel) leaves at the beginning of a call or where it sleeps, as in libc's own,
+// and nowhere else: half of a change to shared memory would be worse. What a sleep has armed is disarmed by destructors
+// on the way out.
 #pragma once
 
 #include <pthread.h>
@@ -43,6 +44,13 @@ class Uncancelled {
   }
   bool outermost_;
 };
+
+// At the beginning of a call that libc ends a cancelled thread in: there it does so whether or not the call would
+// sleep.
+[[gnu::always_inline]] inline void act_on_cancellation() {
+  if (__libc_single_threaded == 0) [[unlikely]]
+    ::pthread_testcancel();
+}
 
 // Inside it: around what sleeps.
 class Cancellable {

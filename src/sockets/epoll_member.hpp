@@ -34,8 +34,7 @@ inline std::uint32_t ring_says(EpollItem& item, Stillness::FirstUnread* unread =
     const Stillness before(connection.memory, connection.in());
     const ReceiveState& state = connection.incoming().receiving;
     const std::uint32_t taken = state.consumed.load(std::memory_order_relaxed);
-    const bool plainly = receives_on_ring(connection) && connection.low_water.load(std::memory_order_relaxed) == 1 &&
-                         state.pushed_back.load(std::memory_order_relaxed) == 0;
+    const bool plainly = receives_on_ring(connection) && connection.low_water.load(std::memory_order_relaxed) == 1;
     const bool readable =
         plainly ? before.has_data(taken) : ring_readable(connection, item.fd) || has_new_data_behind_tcp(item);
     if (!readable) {

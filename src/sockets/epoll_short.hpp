@@ -15,10 +15,9 @@
 
 namespace viaduct::sockets {
 
-// While rings have something, so many waits may go by between looks at the clock, if they take no longer than that by
-// the processor's own counter: some 25 us.
+// While rings have something, so many waits may go by between looks at the clock, if they take no longer than a turn by
+// the processor's own counter.
 constexpr int kWaitsPerTurn = 256;
-constexpr std::uint64_t kTurnMoments = 2048;
 
 // Both halves are on the ring, and there is no end to be told of.
 [[gnu::always_inline]] inline bool is_plainly_on_ring(const Connection& connection) {
@@ -27,7 +26,6 @@ constexpr std::uint64_t kTurnMoments = 2048;
   const End& peer = connection.peer();
   return in.receiving.stage.load(std::memory_order_relaxed) == kReadRing &&
          in.path.mode.load(std::memory_order_relaxed) == kRing &&
-         in.receiving.pushed_back.load(std::memory_order_relaxed) == 0 &&
          connection.outgoing().path.mode.load(std::memory_order_relaxed) == kRing &&
          (peer.closed.load(std::memory_order_relaxed) | peer.finished.load(std::memory_order_relaxed) |
           own.closed.load(std::memory_order_relaxed)) == 0 &&

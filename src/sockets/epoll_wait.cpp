@@ -12,6 +12,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/retired.hpp"
+#include "sockets/signal_turn.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 
@@ -41,7 +42,11 @@ class Waiting : Listening {
     const bool kernel_first = set_.kernel_is_due;  // another thread may change it
     if (!kernel_first) {
       found = from_rings();
-      if (found == 0 && !deadline.expired(0) && glance()) found = from_rings();
+      if (found == 0 && !deadline.expired(0)) {
+        if (lets_signal_in(mask_)) [[unlikely]]
+          return -1;
+        if (glance()) found = from_rings();
+      }
       if (is_enough(found)) [[likely]]
         return found;
     } else if (backlog_goes_first() && (found = from_rings(set_.due_since)) != 0) {
@@ -87,7 +92,9 @@ class Waiting : Listening {
       if (first && deadline.expired(now)) return what_kernel_has();
       if (set_.active_count != 0) {
         if (kernel_turn && (found = glance_at_kernel(0, now)) != 0) return found;
+        if (lets_signal_in(mask_)) return -1;
         if (spin(now, deadline)) continue;
+        if (interrupted_) return errno = EINTR, -1;
       }
       found = sleep(deadline);
       if (found != 0) return found;
@@ -376,9 +383,11 @@ class Waiting : Listening {
       if (now - asked < kKernelTurnNs / 2) return false;
       asked = now;
       pollfd entry{epoll_, POLLIN, 0};
-      return kernel_has_some = kernel::libc().poll(&entry, 1, 0) > 0;
+      kernel_has_some = kernel::libc().poll(&entry, 1, 0) > 0;
+      if (!kernel_has_some) interrupted_ = lets_signal_in(mask_);
+      return kernel_has_some || interrupted_;
     };
-    return set_.spinner.spin(start, deadline, ready) && !kernel_has_some;
+    return set_.spinner.spin(start, deadline, ready) && !kernel_has_some && !interrupted_;
   }
 
   int sleep(Deadline deadline) {
@@ -437,6 +446,7 @@ class Waiting : Listening {
   bool tcp_is_older_ = false;   // something in a ring was sent after its sender had used TCP: the kernel is to be asked
   bool tcp_heard_ = false;      // and has told of TCP
   bool may_have_more_ = false;  // and there was no place for more
+  bool interrupted_ = false;    // a signal that the mask lets in
   bool alone_ = false;          // nobody slept on the set before us
   std::uint64_t slept_since_ = 0;
   std::uint64_t took_ = UINT64_MAX;  // the shortest wait that a doorbell ended, had nobody slept
@@ -446,6 +456,7 @@ class Waiting : Listening {
 
 int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline deadline, const sigset_t* mask,
              bool exactly) {
+  act_on_cancellation();
   const AtMemory here;
   if (set.inherited.load(std::memory_order_relaxed)) [[unlikely]]
     wake_inherited(set);

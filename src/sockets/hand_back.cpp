@@ -113,7 +113,8 @@ bool send_ring_over_tcp(const StreamMemory& memory, int direction, int fd, bool 
     if (size == 0) break;
     const ssize_t sent = libc.send(fd, buffer, size, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
-      left -= read(static_cast<std::size_t>(sent), Receiver::Take::discard);
+      left -= static_cast<std::size_t>(sent);
+      (void)read(static_cast<std::size_t>(sent), Receiver::Take::discard);
     } else if (errno == EAGAIN) {
       const bool more = socket.grow();
       if (!more && !may_wait) return false;
@@ -382,8 +383,15 @@ void finish_hand_back(Connection& connection, int fd, int patience_ms) {
       break;
     }
   }
-  const StreamLock lock(in.receiving.lock);
-  if (in.receiving.stage.load() >= kReadRing) drain_doorbells(connection, fd);
+  // A bell that was rung may still be on its way, and whoever goes on without us would take it for data.
+  constexpr std::uint64_t kBellNs = 100'000'000;
+  const Deadline bells = Deadline::at_ns(Clock::steady().now_ns() + kBellNs);
+  do {
+    const StreamLock lock(in.receiving.lock);
+    if (in.receiving.stage.load() < kReadRing) return;
+    drain_doorbells(connection, fd);
+    if (in.path.rung.load() == in.receiving.drained.load()) return;
+  } while (!bells.expired(Clock::steady().now_ns()) && !has_ended(connection, fd, 1));
 }
 
 void serve_requests(Connection& connection, int fd) {

@@ -89,6 +89,8 @@ namespace viaduct::sockets::kernel {
   X(int, lio_listio, (int, aiocb* const*, int, sigevent*))                                                          \
   X(int, lio_listio64, (int, aiocb64* const*, int, sigevent*))                                                      \
   X(pid_t, fork, ())                                                                                                \
+  X(pid_t, _Fork, ())                                                                                               \
+  X(int, clone, (int (*)(void*), void*, int, void*, ...))                                                           \
   X(void, _exit, (int))                                                                                             \
   X(void, longjmp, (__jmp_buf_tag*, int))                                                                           \
   X(void, _longjmp, (__jmp_buf_tag*, int))                                                                          \

@@ -2,9 +2,11 @@
 // ring.
 #pragma once
 
+#include <sys/single_threaded.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 
 #include "sockets/cancellation.hpp"
@@ -15,12 +17,22 @@
 
 namespace viaduct::sockets {
 
+// What the kernel has said to another call than the one that is to tell it.
+inline bool tells_error(Connection& connection) {
+  if (connection.pending_error.load(std::memory_order_relaxed) == 0) [[likely]]
+    return false;
+  const int error = connection.pending_error.exchange(0);
+  return error != 0 && error != EPIPE && (errno = error, true);  // which the kernel says again
+}
+
 // The kernel's own call for a connection that is not attached; `ring` when it turns out to be, or has just become so.
 template <class Call, class Ring>
 ssize_t receiving(Connection& connection, int fd, Call&& call, Ring&& ring) {
   const Life life = connection.life.load(std::memory_order_acquire);
   if (life == Life::attached) [[likely]]
     return ring();
+  if (tells_error(connection)) [[unlikely]]
+    return -1;
   if (life == Life::plain) return call();
   Counted raw(connection.raw_receivers);
   if (connection.attached()) {
@@ -38,6 +50,8 @@ ssize_t sending(Connection& connection, int fd, Call&& call, Ring&& ring, std::s
   Life life = connection.life.load(std::memory_order_acquire);
   if (life == Life::attached) [[likely]]
     return ring();
+  if (tells_error(connection)) [[unlikely]]
+    return -1;
   if (life == Life::plain) return call();
   count_operation(connection, fd, bytes);
   if (connection.attached()) return ring();
@@ -60,10 +74,21 @@ inline int quiet_behind(std::size_t offset) {
   return offset != 0 ? MSG_NOSIGNAL : 0;
 }
 
+// An error of the socket, which the kernel tells one call only.
+inline bool is_said_once(int error) {
+  return error != EAGAIN && error != EINTR && error != EPIPE && error != EFAULT;
+}
+
+// Not where a time limit is for all of the call, nor where somebody else's bytes could get in between.
+inline bool cuts_are_unseen(const Connection& connection, int fd) {
+  return __libc_single_threaded != 0 && !connection.shared.load(std::memory_order_relaxed) &&
+         time_limit(fd, SO_SNDTIMEO).is_never();
+}
+
 template <class Call, class Ring>
 ssize_t sending_parts(Connection& connection, int fd, std::size_t size, Call&& call, Ring&& ring) {
   PeerOnItsWay peer(connection, fd);
-  const bool may_cut = peer.may_come() && time_limit(fd, SO_SNDTIMEO).is_never();  // which is for all of it
+  const bool may_cut = peer.may_come() && cuts_are_unseen(connection, fd);
   std::size_t done = 0;
   for (bool last = false; !last;) {
     if (done != 0) peer.wait_a_moment(size - done);
@@ -73,6 +98,7 @@ ssize_t sending_parts(Connection& connection, int fd, std::size_t size, Call&& c
     last = !cut;
     const ssize_t sent = sending(
         connection, fd, [&] { return call(done, part); }, [&] { return last = true, ring(done); }, part);
+    if (sent < 0 && done != 0 && is_said_once(errno)) connection.pending_error.store(errno);
     if (sent < 0) return done != 0 ? static_cast<ssize_t>(done) : -1;
     done += static_cast<std::size_t>(sent);
     if (static_cast<std::size_t>(sent) < part) break;

@@ -27,6 +27,8 @@ inline std::uint64_t moment_now() {
 #endif
 }
 
+constexpr std::uint64_t kTurnMoments = 2048;  // some 25 us: what else there is comes to its turn after that
+
 // The moment of a send, after that of this thread's last one. The counter takes longer to read than the rest of a send:
 // in a process with one thread, whose sends it alone orders, it is read now and then.
 inline std::uint64_t moment_of_send() {

@@ -11,6 +11,7 @@
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
 #include "sockets/retired.hpp"
+#include "sockets/signal_turn.hpp"
 #include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
@@ -58,13 +59,11 @@ class Polling {
         if (!deadline.expired(now)) continue;  // another thread has taken it meanwhile
       }
       if (deadline.expired(now)) return ask_kernel(deadline);
-      if (only_rings_ || !asked_lately) {
-        if (!only_rings_)
-          if (const int others = ask_kernel(Deadline::at_ns(0)); others != 0) return others;
-        if (spin(spinner, deadline)) continue;
-      } else if (spin(spinner, deadline)) {
-        continue;
-      }
+      if (!only_rings_ && !asked_lately)
+        if (const int others = ask_kernel(Deadline::at_ns(0)); others != 0) return others;
+      if (lets_signal_in(mask_)) return -1;
+      if (spin(spinner, deadline)) continue;
+      if (interrupted_) return errno = EINTR, -1;
       const int woken = sleep(spinner, deadline);
       if (woken != 0 || deadline.expired(now_ns())) return woken;
     }
@@ -151,6 +150,7 @@ class Polling {
         if (Connection* const connection = accelerated(entries_[i].fd);
             connection != nullptr && connection->peer_says_end())
           return kernel_ready = true;
+      if ((interrupted_ = lets_signal_in(mask_))) return true;
       if (only_rings_) return false;
       const std::uint64_t now = now_ns();
       if (now - asked < kKernelTurnNs / 2) return false;
@@ -158,7 +158,7 @@ class Polling {
       prepare();
       return kernel_ready = kernel::libc().poll(asked_, count_, 0) > 0;
     };
-    return spinner.spin(start, deadline, ready) && !kernel_ready;
+    return spinner.spin(start, deadline, ready) && !kernel_ready && !interrupted_;
   }
 
   // Doorbells, ends and errors of accelerated ones; TCP's room means nothing while the ring is used.
@@ -401,7 +401,8 @@ class Polling {
   std::uint64_t set_;
   int shared_nap_ms_ = kSharedNapMs;
   bool asked_once_ = false;
-  bool looks_ = false;  // there was no memory to wait for all of them
+  bool interrupted_ = false;  // by a signal that the mask lets in
+  bool looks_ = false;        // there was no memory to wait for all of them
   bool only_rings_ = false;
   bool ending_ = false;        // the kernel has something to add
   bool tcp_is_older_ = false;  // perhaps
@@ -446,6 +447,7 @@ bool any_accelerated(const pollfd* entries, nfds_t count) {
 }
 
 int poll_wait(pollfd* entries, nfds_t count, Deadline deadline, const sigset_t* mask) {
+  act_on_cancellation();
   const Uncancelled here;
   PollEntries asked(count);  // the kernel gets a copy, with what makes sense to ask it
   if (asked.length() < count) return errno = ENOMEM, -1;

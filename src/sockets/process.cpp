@@ -1,7 +1,11 @@
 // The library's life inside a process: start, fork, end.
+#include "sockets/process.hpp"
+
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
+#include <cstdarg>
 #include <cstdlib>
 
 #include "base/clock.hpp"
@@ -19,19 +23,7 @@ namespace viaduct::sockets {
 
 namespace {
 
-pid_t forking = 0;
-
-void before_fork() {
-  forking = own_pid();
-  table_before_fork();
-}
-void in_child() {
-  table_after_fork_in_child();
-  rings_after_fork_in_child();
-  sets_after_fork_in_child(forking);
-  departures_after_fork();
-  shells_after_fork();
-}
+pid_t parent = 0;  // of the next child
 
 // A process that is killed leaves its peers to guess whether it had read everything.
 __attribute__((destructor(200))) void finish() {
@@ -44,19 +36,64 @@ __attribute__((constructor(200))) void start() {
   (void)own_pid();
   (void)Clock::steady();  // what is made at its first use must not be so in a signal handler
   remember_own_loader();
-  ::pthread_atfork(before_fork, nullptr, in_child);
+  ::pthread_atfork(before_fork, nullptr, in_forked_child);
   ::at_quick_exit(finish);
   if (!settings().enabled) return;
   adopt_inherited();
 }
 
+// What a clone with its own memory begins with.
+struct Begin {
+  int (*body)(void*);
+  void* argument;
+};
+int begin_clone(void* given) {
+  const Begin begin = *static_cast<const Begin*>(given);
+  in_forked_child();
+  return begin.body(begin.argument);
+}
+
 }  // namespace
+
+void before_fork() {
+  parent = own_pid();
+  table_before_fork();
+}
+void in_forked_child() {
+  table_after_fork_in_child();
+  rings_after_fork_in_child();
+  sets_after_fork_in_child(parent);
+  departures_after_fork();
+  shells_after_fork();
+}
+void after_fork_in_parent(pid_t child) {
+  if (child < 0) table_after_failed_fork();
+}
 
 extern "C" {
 
 VIADUCT_EXPORT pid_t fork() noexcept {
   const pid_t child = kernel::libc().fork();
-  if (child < 0) table_after_failed_fork();
+  after_fork_in_parent(child);
+  return child;
+}
+
+VIADUCT_EXPORT pid_t _Fork() noexcept {
+  return forking([] { return kernel::libc()._Fork(); });
+}
+
+VIADUCT_EXPORT int clone(int (*body)(void*), void* stack, int flags, void* argument, ...) noexcept {
+  va_list list;
+  va_start(list, argument);
+  void *const parent_number = va_arg(list, void*), *const storage = va_arg(list, void*),
+              *const child_number = va_arg(list, void*);
+  va_end(list);
+  if ((flags & CLONE_VM) != 0)
+    return kernel::libc().clone(body, stack, flags, argument, parent_number, storage, child_number);
+  before_fork();
+  Begin begin{body, argument};
+  const int child = kernel::libc().clone(begin_clone, stack, flags, &begin, parent_number, storage, child_number);
+  after_fork_in_parent(child);
   return child;
 }
 

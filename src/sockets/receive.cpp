@@ -98,7 +98,6 @@ class Reading {
 
   // The answer of the kernel's socket, which never waits here.
   Got from_kernel(std::size_t most) {
-    if (const std::uint32_t kept = state_.pushed_back.load(); kept != 0) return take_pushed_back(kept, most);
     const ssize_t got = kernel_receive(most);
     if (got > 0) return Got::bytes;
     if (got < 0 && errno == EAGAIN) return Got::nothing;
@@ -134,14 +133,6 @@ class Reading {
       bytes_ += static_cast<std::size_t>(got);
     }
     return got;
-  }
-
-  Got take_pushed_back(std::uint32_t kept, std::size_t most) {
-    if ((flags_ & MSG_TRUNC) == 0) *pieces_.data() = static_cast<std::byte>(kept);
-    pieces_.advance(bytes_ = 1);
-    if ((flags_ & MSG_PEEK) == 0) state_.pushed_back.store(0);
-    if (most > 1 && !pieces_.done()) (void)kernel_receive(most - 1);
-    return Got::bytes;
   }
 
   // The sender may leave TCP at any time, doorbells follow what it sent before: only what had arrived while it was
@@ -283,6 +274,7 @@ void note_reader(Connection& connection) {
 
 [[gnu::hot]] std::size_t quick_receive(Connection& connection, int fd, void* bytes, std::size_t size) {
   const AtMemory here;
+  if (!connection.attached()) return 0;
   Direction& in = connection.incoming();
   ReceiveState& state = in.receiving;
   if (state.stage.load(std::memory_order_relaxed) != kReadRing) return 0;
@@ -351,6 +343,8 @@ ssize_t peek_at_all(Connection& connection, int fd, const iovec* pieces, std::si
 ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
   const Uncancelled here;
   const AtMemory at_ring;
+  if (!connection.attached()) [[unlikely]]
+    return errno = closed_meanwhile(), -1;
   if ((flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL)) [[unlikely]]
     return peek_at_all(connection, fd, first, count, flags);
   ReceiveWait wait(connection, fd);
@@ -376,6 +370,8 @@ ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::si
   bool waited = false;
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);  // now, whatever changes later
   for (;;) {
+    if (wait.was_closed()) [[unlikely]]
+      return errno = closed_meanwhile(), total != 0 ? static_cast<ssize_t>(total) : -1;
     Got got;
     const ReceiveState& state = connection.incoming().receiving;
     const std::uint64_t head = Spot(state.head.load(std::memory_order_relaxed)).position();
@@ -423,6 +419,7 @@ ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::si
 }  // namespace
 
 ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+  act_on_cancellation();
   return keeping_errno([&] { return receive_some(connection, fd, first, count, flags); });
 }
 
@@ -431,7 +428,7 @@ int bytes_unread(Connection& connection, int fd) {
   const StreamLock lock(connection.incoming().receiving.lock);
   const std::uint32_t stage = follow_path(connection, fd);
   const int on_tcp = tcp_unread(fd);  // now that doorbells may have been taken off
-  if (stage == kReadTcp || stage == kReadBack) return on_tcp + (state.pushed_back.load() != 0 ? 1 : 0);
+  if (stage == kReadTcp || stage == kReadBack) return on_tcp;
   const auto left = static_cast<std::size_t>(state.tcp_left.load());
   // What is on its way comes before the ring.
   if (stage == kReadRest && on_tcp >= 0 && static_cast<std::size_t>(on_tcp) < left) return on_tcp;

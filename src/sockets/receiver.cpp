@@ -12,13 +12,13 @@ bool Receiver::look(Spot at, Look& look) {
   const std::byte* const payload = slots_.payload(at.index());
   const std::uint32_t length = bytes_of(said);
   if ((said & kInBulk) == 0) {
-    if (said >= kInlineLimit || length > kInlineBytes) return broken_ = true, false;
+    if (said >= kInlineLimit || length > kInlineBytes || length == 0) return broken_ = true, false;
     look = {payload, length, 0};
     return true;
   }
   BulkPlace place;
   std::memcpy(&place, payload, sizeof place);
-  if (length > kLargestChunk || place.offset > bulk_bytes_ || length > bulk_bytes_ - place.offset)
+  if (length == 0 || length > kLargestChunk || place.offset > bulk_bytes_ || length > bulk_bytes_ - place.offset)
     return broken_ = true, false;
   look = {bulk_ + place.offset, length, place.position + whole_lines(length)};
   return true;

@@ -52,17 +52,18 @@ void retire_memory(void* base, std::size_t size) {
   }
   const std::uint64_t now = Clock::steady().now_ns();
   const BriefLock::Hold hold(queue.lock);
-  sweep(now);
+  if (!AtMemory::is_so()) sweep(now);
+  if (queue.count == kMost) return;  // handlers have closed so many while one call was interrupted: they stay
   queue.pieces[(queue.first + queue.count) % kMost] = {base, size, now};
   queue.count.fetch_add(1, std::memory_order_relaxed);
 }
 
 void sweep_retired() {
-  (void)sweep_before_sleep();
+  if (!AtMemory::is_so()) (void)sweep_before_sleep();
 }
 
 int sweep_before_sleep() {
-  if (queue.count.load(std::memory_order_relaxed) == 0) [[likely]]
+  if (queue.count.load(std::memory_order_relaxed) == 0 || AtMemory::is_so_twice()) [[likely]]
     return 0;
   const std::uint64_t now = Clock::steady().now_ns();
   const BriefLock::Hold hold(queue.lock);

@@ -178,8 +178,8 @@ namespace {
 }  // namespace
 
 [[gnu::hot]] bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size) {
-  if (size - 1 >= kLargestChunk) return false;
   const AtMemory here;
+  if (size - 1 >= kLargestChunk || !connection.attached()) return false;
   Direction& out = connection.outgoing();
   {
     const HeldLock held(out.sending.lock);
@@ -265,6 +265,8 @@ namespace {
 ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
   const Uncancelled here;
   const AtMemory at_ring;
+  if (!connection.attached()) [[unlikely]]
+    return errno = closed_meanwhile(), -1;
   Pieces pieces(first, count);
   Direction& out = connection.outgoing();
   if ((flags & MSG_OOB) != 0) [[unlikely]]
@@ -278,8 +280,8 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
   const auto waits = [&] { return (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd); };
   const std::uint32_t generation = connection.generation.load();
   for (bool look_closely = false;; look_closely = true) {
-    if (connection.generation.load() != generation) [[unlikely]]  // closed by another thread, perhaps used again
-      return errno = EBADF, result(true);
+    if (connection.generation.load() != generation) [[unlikely]]
+      return errno = closed_meanwhile(), result(true);
     Route route;
     std::size_t written = 0;
     {
@@ -304,7 +306,7 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
       // A peer that does not use the ring yet will soon: no more than what was sent so far is sent before the next
       // look. But a time limit is for all of the call.
       const std::size_t part =
-          route == Route::tcp_counted && pieces.bytes_left() > kFirstPart && time_limit(fd, SO_SNDTIMEO).is_never()
+          route == Route::tcp_counted && pieces.bytes_left() > kFirstPart && cuts_are_unseen(connection, fd)
               ? std::max(kFirstPart, total)
               : SIZE_MAX;
       const ssize_t sent = reset                         ? (errno = ECONNRESET, -1)
@@ -331,6 +333,7 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
 }  // namespace
 
 ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+  act_on_cancellation();
   return keeping_errno([&] { return send_some(connection, fd, first, count, flags); });
 }
 
@@ -361,8 +364,6 @@ bool reaches_low_water(const Connection& connection, Receiver& ring, int least) 
 }  // namespace
 
 bool ring_readable(Connection& connection, int fd) {
-  if (connection.incoming().receiving.pushed_back.load(std::memory_order_relaxed) != 0) [[unlikely]]
-    return true;
   if (!receives_on_ring(connection)) {
     // The sender may have gone over to the ring while nobody read.
     if (connection.incoming().path.mode.load(std::memory_order_acquire) == kTcp) return false;
@@ -392,7 +393,6 @@ bool readable_after_all(Connection& connection, int fd, bool kernel_readable, st
   const std::uint32_t drained = state.drained.load();
   const std::uint32_t stage = follow_path(connection, fd);
   const int least = connection.low_water.load(std::memory_order_relaxed);
-  if (state.pushed_back.load() != 0) return true;
   if (stage == kDiscard) return false;
   if (stage != kReadRing)
     return kernel_readable && ((state.drained.load() == drained && least == 1) || kernel_has(POLLIN | POLLRDHUP));

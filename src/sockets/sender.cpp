@@ -98,11 +98,17 @@ bool Sender::write_into_two_slots_otherwise(Sender sender, const std::byte* byte
 }
 
 // More than the area has: a peer wrote nonsense, and gets no more bytes.
-std::size_t Sender::bulk_used(std::uint64_t tail) const {
-  const SendState& state = direction_.sending;
-  const std::uint64_t head =
-      std::max(state.seen_bulk_head.load(std::memory_order_relaxed), state.bulk_floor.load(std::memory_order_relaxed));
+std::size_t Sender::bulk_unread(std::uint64_t tail, std::uint64_t read) const {
+  const Tally& tally = direction_.tally;
+  std::uint64_t head = std::max(read, direction_.sending.bulk_floor.load(std::memory_order_relaxed));
+  if (const std::uint64_t to = tally.anew_to.load(std::memory_order_relaxed);
+      head < to && head >= tally.anew_from.load(std::memory_order_relaxed))
+    head = std::min(to, tail);
   return static_cast<std::size_t>(std::min<std::uint64_t>(tail - head, bulk_size()));
+}
+
+std::size_t Sender::bulk_used(std::uint64_t tail) const {
+  return bulk_unread(tail, direction_.sending.seen_bulk_head.load(std::memory_order_relaxed));
 }
 
 bool Sender::commit(std::size_t bytes) {
@@ -124,13 +130,14 @@ bool Sender::commit(std::size_t bytes) {
   return true;
 }
 
-std::span<std::byte> Sender::claim_bulk(std::size_t most, std::uint32_t slots) {
+std::span<std::byte> Sender::claim_bulk(std::size_t most, std::uint32_t slots, std::optional<std::uint64_t> anew_from) {
   SendState& state = direction_.sending;
   const std::size_t size = bulk_size();
   if (!slot_free(slots)) return {};
   most = std::min(most, kLargestChunk);
   const std::size_t least = std::min(whole_lines(most), kLeastChunk);
-  std::uint64_t tail = state.bulk_tail.load(std::memory_order_relaxed);
+  const std::uint64_t before = state.bulk_tail.load(std::memory_order_relaxed);
+  std::uint64_t tail = anew_from ? before + size - before % size : before;
   const auto free = [&] {
     const std::size_t used = bulk_used(tail);
     return used == 0 ? size : size - std::min(size, used + kLine);  // crowd()
@@ -152,6 +159,10 @@ std::span<std::byte> Sender::claim_bulk(std::size_t most, std::uint32_t slots) {
   if (room < std::min(most, least)) return {};
   const std::size_t offset = tail % size;
   if (!commit(offset + room)) return {};
+  if (anew_from) {
+    direction_.tally.anew_from.store(*anew_from, std::memory_order_relaxed);
+    direction_.tally.anew_to.store(tail, std::memory_order_relaxed);
+  }
   state.bulk_tail.store(tail, std::memory_order_relaxed);
   return {bulk_ + offset, room};
 }
@@ -174,22 +185,23 @@ void Sender::publish_bulk(std::size_t bytes, std::size_t claimed) {
 
 // What the receiver says of slots says it of their chunks too: where it has nearly all, those who ask and answer go on
 // in the same few lines. Of the last one it is not known, so that stays as it is.
-void Sender::begin_anew_where_read(std::size_t bytes) {
+std::optional<std::uint64_t> Sender::begins_anew_where_read(std::size_t bytes) {
   SendState& state = direction_.sending;
   const std::uint64_t slot = direction_.tally.chunk_slot.load(std::memory_order_relaxed);
   const std::uint64_t seen = state.seen_head.load(std::memory_order_relaxed);
-  if (seen < slot) return;
+  if (seen < slot) return std::nullopt;
   const std::uint64_t tail = state.bulk_tail.load(std::memory_order_relaxed);
-  const std::uint64_t read = seen > slot ? tail : direction_.tally.chunk_from.load(std::memory_order_relaxed);
-  if (!begins_anew(read, bytes)) return;
+  const std::uint64_t last = direction_.tally.chunk_from.load(std::memory_order_relaxed);
+  const std::uint64_t read = seen > slot ? tail : last;
+  if (!begins_anew(read, bytes)) return std::nullopt;
   state.seen_bulk_head.store(std::max(read, state.seen_bulk_head.load(std::memory_order_relaxed)),
                              std::memory_order_relaxed);
-  state.bulk_tail.store(tail + bulk_size() - tail % bulk_size(), std::memory_order_relaxed);
+  return seen > slot ? last : tail;
 }
 
 bool Sender::write_chunk(const void* bytes, std::size_t size, bool more_follows) {
-  if (!more_follows) begin_anew_where_read(size);
-  const std::span<std::byte> chunk = claim_bulk(size);
+  const auto anew_from = more_follows ? std::nullopt : begins_anew_where_read(size);
+  const std::span<std::byte> chunk = claim_bulk(size, kUsualSlots, anew_from);
   if (chunk.size() < size) return false;
   copy_into_ring(chunk.data(), bytes, size);
   publish_bulk(size, size);
@@ -316,10 +328,9 @@ bool Sender::has_room_now(Room wanted) const {
   const std::uint64_t used = unread(tail().position());
   const std::size_t size = bulk_size();
   if (enough_room(used, size, bulk_used(state.bulk_tail.load(std::memory_order_relaxed)), wanted)) return true;
-  const std::uint64_t head =
-      std::max(theirs.bulk_head.load(std::memory_order_acquire), state.bulk_floor.load(std::memory_order_relaxed));
+  const std::uint64_t read = theirs.bulk_head.load(std::memory_order_acquire);
   return enough_room(tail().position() - Spot(theirs.head.load(std::memory_order_acquire)).position(), size,
-                     std::min<std::uint64_t>(state.bulk_tail.load(std::memory_order_relaxed) - head, size), wanted);
+                     bulk_unread(state.bulk_tail.load(std::memory_order_relaxed), read), wanted);
 }
 
 void Sender::want_room() {
@@ -353,6 +364,10 @@ void Sender::recover() {
       if (Slots::is_of(slots_.look(index), at.position() + 1)) clear(at.position() + 1, index);
   }
   direction_.sending.growing.store(0, std::memory_order_relaxed);
+  // The area was not begun anew after all.
+  if (direction_.sending.bulk_tail.load(std::memory_order_relaxed) <
+      direction_.tally.anew_to.load(std::memory_order_relaxed))
+    direction_.tally.anew_to.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace viaduct::sockets

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/prefetch.hpp"
@@ -110,7 +111,9 @@ class Sender {
     const std::uint32_t size = direction_.sending.bulk_size.load(std::memory_order_relaxed);
     return std::clamp<std::size_t>(size, kLeastBulkBytes, memory_.bulk_bytes) / kLine * kLine;
   }
-  std::size_t bulk_used(std::uint64_t tail) const;
+  // Of the area before `tail`, where so much of it was read.
+  std::size_t bulk_unread(std::uint64_t tail, std::uint64_t read) const;
+  std::size_t bulk_used(std::uint64_t tail) const;  // as far as it is known
   // All before `read` was, and what is to be written fits before that: from the start of the area again.
   bool begins_anew(std::uint64_t read, std::size_t bytes) const {
     const std::uint64_t tail = direction_.sending.bulk_tail.load(std::memory_order_relaxed);
@@ -118,9 +121,11 @@ class Sender {
     return tail % size != 0 && read % size >= whole_lines(bytes) + kLine && tail - read <= read % size &&
            read / size == tail / size;
   }
-  void begin_anew_where_read(std::size_t bytes);
+  // Whether it does, and then from where on nothing is unread in what that leaves out.
+  std::optional<std::uint64_t> begins_anew_where_read(std::size_t bytes);
   bool commit(std::size_t bytes);
-  std::span<std::byte> claim_bulk(std::size_t most, std::uint32_t slots = kUsualSlots);
+  std::span<std::byte> claim_bulk(std::size_t most, std::uint32_t slots = kUsualSlots,
+                                  std::optional<std::uint64_t> anew_from = std::nullopt);
   void publish_bulk(std::size_t bytes, std::size_t claimed);
   struct Crowd {
     std::size_t length = 0;
@@ -188,6 +193,7 @@ class Sender {
     constexpr std::uint16_t kAnother = 0x8000;
     const SlotHeader nothing{static_cast<std::uint16_t>((position + 1) ^ kAnother), 0, 0};
     slots_.header(index).store(std::bit_cast<std::uint64_t>(nothing), std::memory_order_relaxed);
+    direction_.stamps.of[index].store(nothing.stamp, std::memory_order_relaxed);
   }
   // Has been published; the next one goes to `next`.
   [[gnu::always_inline]] void went_on(Spot last, std::uint8_t next, std::uint32_t growing) {

@@ -39,13 +39,14 @@ constexpr std::uint32_t kSendsInARow = 4;  // so many are followed by more, prob
   const std::uint32_t mark = this_thread.mark;
   const std::uint32_t sends = connection.sends_since_clock + 1;
   if (!connection.attached() || this_thread.last_sent_on != &connection || sends % kSendsPerClock == 0 || mark == 0 ||
-      !connection.alone() || connection.sending_is_odd())
+      !connection.alone())
     return 0;
   Direction& out = connection.outgoing();
   {
     const HeldLock held(out.sending.lock);
     const QuickLock<LettingGo::is_a_fence> lock(out.sending.lock, true, mark);
-    if (!lock.is_taken() || out.path.mode.load(std::memory_order_relaxed) != kRing) return 0;
+    if (!lock.is_taken() || connection.sending_is_odd() || out.path.mode.load(std::memory_order_relaxed) != kRing)
+      return 0;
     Sender ring(connection.memory, out, connection.incoming(), connection.out_slots);
     ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
     const std::uint32_t before = connection.sent_in_a_row.load(std::memory_order_relaxed);
@@ -73,7 +74,8 @@ constexpr std::uint32_t kSendsInARow = 4;  // so many are followed by more, prob
   {
     const HeldLock held(state.lock);
     const QuickLock<LettingGo::is_none> lock(state.lock, true, this_thread.mark);  // F2, the quick way
-    if (!lock.is_taken() || state.stage.load(std::memory_order_relaxed) != kReadRing ||
+    if (!lock.is_taken() || connection.peer().request.load(std::memory_order_relaxed) != 0 ||
+        state.stage.load(std::memory_order_relaxed) != kReadRing ||
         in.path.mode.load(std::memory_order_relaxed) != kRing ||
         in.path.rung.load(std::memory_order_relaxed) != state.drained.load(std::memory_order_relaxed))
       return 0;

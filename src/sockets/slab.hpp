@@ -23,7 +23,8 @@ class Slab {
       return used;
     }
     if constexpr (requires(T one) { one.rests_since; })
-      if (T* used = resting_; used != nullptr && Clock::steady().now_ns() - used->rests_since >= kGraceNs) {
+      if (T* used = resting_;
+          used != nullptr && !AtMemory::is_so() && Clock::steady().now_ns() - used->rests_since >= kGraceNs) {
         resting_ = used->next_free;
         return used;
       }

@@ -110,9 +110,8 @@ struct alignas(kLine) ReceiveState {  // written by the receiving end, under its
   std::atomic<std::uint64_t> bulk_head;
   std::atomic<std::uint64_t> tcp_left;
   std::atomic<std::uint32_t> stage;
-  std::atomic<std::uint32_t> drained;      // doorbells taken off TCP
-  std::atomic<std::uint32_t> pushed_back;  // a byte behind the doorbells that was taken with them: 0x100 + byte
-  std::atomic<std::uint64_t> tcp_taken;    // bytes received over TCP so far, in stage kReadTcp
+  std::atomic<std::uint32_t> drained;    // doorbells taken off TCP
+  std::atomic<std::uint64_t> tcp_taken;  // bytes received over TCP so far, in stage kReadTcp
 };
 
 // `armed` of a receiver that is about to sleep; 0 nobody does. Any other value names a sleep of its process in which
@@ -146,7 +145,11 @@ struct alignas(kLine) Tally {  // for those who look on; written by the sending 
   // For the sender itself: the last chunk of the bulk area.
   std::atomic<std::uint64_t> chunk_slot;  // the position of its slot
   std::atomic<std::uint64_t> chunk_from;  // where it begins, among all bytes of the area ever used
+  // Where the area was last begun anew, and up to where that left it out: nobody will ever read between those.
+  std::atomic<std::uint64_t> anew_from;
+  std::atomic<std::uint64_t> anew_to;
 };
+static_assert(sizeof(Tally) == kLine);
 
 // The stamp that each slot was last published with, for the sender: to look into the slots would fetch their lines.
 struct alignas(kLine) Stamps {

@@ -12,12 +12,13 @@ namespace viaduct::sockets {
 
 struct Connection;
 struct HeldLock;
+class AtMemory;
 
 struct ThreadState {
-  std::uint32_t mark = 0;              // its number; 0: not asked for yet
-  std::uint32_t at_memory = 0;         // how often it is at the memory of some connection (AtMemory)
-  HeldLock* locks = nullptr;           // stream locks that it holds, or is about to, the innermost first: on its stack
-  Connection* last_sent_on = nullptr;  // whose ring it has last sent on, and used TCP for nothing since (order.hpp)
+  std::uint32_t mark = 0;               // its number; 0: not asked for yet
+  const AtMemory* at_memory = nullptr;  // where it is at the memory of some connection, the innermost: on its stack
+  HeldLock* locks = nullptr;            // stream locks that it holds, or is about to, the innermost first: on its stack
+  Connection* last_sent_on = nullptr;   // whose ring it has last sent on, and used TCP for nothing since (order.hpp)
 };
 inline thread_local ThreadState this_thread [[gnu::tls_model("initial-exec")]];
 

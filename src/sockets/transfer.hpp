@@ -1,6 +1,7 @@
 // Sending and receiving on an attached connection, as the system calls do it: return values and errno are theirs.
 #pragma once
 
+#include <sys/single_threaded.h>
 #include <sys/types.h>
 
 #include <algorithm>
@@ -10,6 +11,12 @@
 #include "sockets/few_or_many.hpp"
 
 namespace viaduct::sockets {
+
+// Of a call in the middle of which its connection was closed, and the number perhaps given to another: where there is
+// no other thread a signal handler did it.
+inline int closed_meanwhile() {
+  return __libc_single_threaded != 0 ? EINTR : EBADF;
+}
 
 class SendWait;
 

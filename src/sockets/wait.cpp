@@ -162,7 +162,8 @@ bool ReceiveWait::spin() {
   Receiver ring(connection_.memory, connection_.in());
   const Path& path = connection_.incoming().path;
   const auto ready = [&] {
-    return ring.has_data() || connection_.peer_says_end() || path.mode.load(std::memory_order_relaxed) == kBack;
+    return ring.has_data() || connection_.peer_says_end() || path.mode.load(std::memory_order_relaxed) == kBack ||
+           was_closed();
   };
   return connection_.receive_spinner.spin(Clock::steady().now_ns(), limit_, ready);
 }
@@ -176,7 +177,6 @@ class Expecting final : SleepOnStack {
     expect_data(connection_);
   }
   ~Expecting() { disarm(); }
-  std::uint32_t generation() const { return generation_; }
 
  private:
   void disarm() override {
@@ -189,25 +189,22 @@ class Expecting final : SleepOnStack {
 }  // namespace
 
 bool ReceiveWait::for_data(bool has_some) {
-  if (spin()) return true;
+  const bool found = spin();
+  (void)sweep_before_sleep();
+  if (was_closed()) return errno = closed_meanwhile(), false;
+  if (found) return true;
   if (!limit_known_) limit_ = time_limit(fd_, SO_RCVTIMEO), limit_known_ = true;
   const std::uint64_t start = Clock::steady().now_ns();
   if (limit_.expired(start)) return errno = EAGAIN, false;
   bool go_on = true;
   {
     const Expecting expecting(connection_);
-    const std::uint32_t generation = expecting.generation();
     const bool alone = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) == 1;
-    sweep_retired();
     if (!readable_after_all(connection_, fd_, false, 1)) {
       const bool doorbells_only = receives_on_ring(connection_);
       const bool restartable = limit_.is_never() && !has_some;
-      // With others about, a bell in our hand that is not counted yet would be looked for among the bytes behind it.
-      if (doorbells_only && alone && restartable)
-        go_on = connection_.alone() ? sleep_on_doorbell(generation) : sleep_in_recv();
-      else
-        go_on = sleep_in_poll(restartable);
-      if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
+      go_on = doorbells_only && alone && restartable ? sleep_in_recv() : sleep_in_poll(restartable);
+      if (was_closed()) return go_on ? (errno = closed_meanwhile(), false) : false;
       connection_.look_at_kernel.store(true, std::memory_order_relaxed);
     }
   }
@@ -216,32 +213,15 @@ bool ReceiveWait::for_data(bool has_some) {
   return go_on;
 }
 
-// The doorbell itself is what is waited for: one system call, with the kernel's own ways about signals.
-bool ReceiveWait::sleep_on_doorbell(std::uint32_t generation) {
-  char byte;
-  const ssize_t got = [&] {
-    const Cancellable sleep;
-    return kernel::libc().recv(fd_, &byte, 1, 0);
-  }();
-  if (connection_.generation.load() != generation) return false;
-  if (got < 0) return errno == ECONNRESET ? (connection_.pending_error.store(errno), true) : false;
-  if (got == 0) return true;
-  ReceiveState& state = connection_.incoming().receiving;
-  const StreamLock lock(state.lock);
-  if (connection_.incoming().path.rung.load() != state.drained.load())
-    state.drained.fetch_add(1);
-  else
-    state.pushed_back.store(0x100U | static_cast<unsigned char>(byte));  // the sender is back on TCP
-  return true;
-}
-
-// The same, of whatever comes over TCP, which stays there.
+// One system call, with the kernel's own ways about signals. What comes stays there: a handler may have given the
+// number to another connection, on which the kernel then goes on.
 bool ReceiveWait::sleep_in_recv() {
   char byte;
   const ssize_t got = [&] {
     const Cancellable sleep;
     return kernel::libc().recv(fd_, &byte, 1, MSG_PEEK);
   }();
+  if (was_closed()) return got >= 0;
   if (got >= 0 || errno == EAGAIN) return true;
   if (errno == EINTR) return false;
   connection_.pending_error.store(errno);

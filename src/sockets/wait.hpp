@@ -41,18 +41,21 @@ constexpr int kSharedNapMs = 5;
 
 class ReceiveWait {
  public:
-  ReceiveWait(Connection& connection, int fd) : connection_(connection), fd_(fd) {}
+  ReceiveWait(Connection& connection, int fd)
+      : connection_(connection), fd_(fd), generation_(connection.generation.load()) {}
+  // By another thread or a signal handler, since this was made; and perhaps used again.
+  bool was_closed() const { return connection_.generation.load() != generation_; }
   // False: errno says why (EINTR, EAGAIN after SO_RCVTIMEO). True: look again. `has_some`: a signal ends the call with
   // what there is, whatever its handler says.
   bool for_data(bool has_some);
 
  private:
   bool spin();
-  bool sleep_on_doorbell(std::uint32_t generation);
   bool sleep_in_recv();
   bool sleep_in_poll(bool restartable);
   Connection& connection_;
   int fd_;
+  std::uint32_t generation_;
   Deadline limit_ = Deadline::never();
   bool limit_known_ = false;
   std::uint64_t nap_ns_ = std::uint64_t{kSharedNapMs} * 1'000'000;

@@ -186,5 +186,54 @@ TEST_F(SlotsTest, TwoThreadsGoEveryWay) {
   for (const Way& way : ways_) EXPECT_EQ(way.received, kBytes);
 }
 
+// Chunks that are asked and answered begin the area anew again and again: what that leaves out is not in use.
+TEST_F(SlotsTest, AChunkThatFindsNoSlotLeavesTheAreaAsItWas) {
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(send_chunk(0, 1000));
+    receive_all(0);
+    ASSERT_TRUE(send_small(1, 8));
+    receive_all(1);
+  }
+  for (int i = 0; send_small(0, 48, i >= 4); ++i) continue;
+  ASSERT_TRUE(send_small(1, 8));
+  receive_all(1);
+  EXPECT_FALSE(send_chunk(0, 1000));
+  receive_all(0);
+  EXPECT_TRUE(Sender(memory_, 0).has_room_now(Sender::Room::a_third));
+  EXPECT_TRUE(send_chunk(0, 1000));
+  receive_all(0);
+}
+
+TEST_F(SlotsTest, AnAreaBegunAnewHasRoomForMore) {
+  memory_.direction(0).sending.bulk_size.store(1U << 20);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(send_chunk(0, 1000));
+    receive_all(0);
+    ASSERT_TRUE(send_small(1, 48));
+    receive_all(1);
+  }
+  ASSERT_TRUE(send_chunk(0, 1000));
+  EXPECT_TRUE(Sender(memory_, 0).has_room_now(Sender::Room::a_third));
+  EXPECT_EQ(send(0, 100'000), 100'000U);
+  receive_all(0);
+}
+
+TEST_F(SlotsTest, ASlotWithoutBytesIsNonsense) {
+  ASSERT_TRUE(send_small(0, 8));
+  Slots slots(memory_.slots(0));
+  const Spot head(memory_.direction(0).receiving.head.load());
+  for (const std::uint8_t index : {head.index(), head.neighbour()}) {
+    auto header = std::bit_cast<SlotHeader>(slots.header(index).load());
+    header.length &= static_cast<std::uint16_t>(~kInlineMask);
+    slots.header(index).store(std::bit_cast<std::uint64_t>(header));
+  }
+  std::vector<unsigned char> bytes(100);
+  const iovec piece{bytes.data(), bytes.size()};
+  Pieces pieces(&piece, 1);
+  Receiver receiver(memory_, 0);
+  EXPECT_EQ(receiver.read(pieces, Receiver::Take::consume), 0U);
+  EXPECT_TRUE(receiver.broken());
+}
+
 }  // namespace
 }  // namespace viaduct::sockets

@@ -108,6 +108,29 @@ class Member {
                    std::getenv("LD_PRELOAD") != nullptr ? "with the library" : "without it", what, at, errno);
   }
 
+  // Says what came instead: something twice, something later, or what is no part of the stream.
+  void fail_at(std::uint64_t at, std::size_t wrong, std::size_t got) {
+    fail("a wrong byte", at + wrong);
+    constexpr std::int64_t kFar = 4 << 20;
+    constexpr std::size_t kEnough = 8;
+    std::string bytes;
+    for (std::size_t i = wrong; i < std::min(got, wrong + 16); ++i) bytes += " " + std::to_string(buffer_[i]);
+    std::fprintf(stderr, "torture: byte %zu of %zu in that call, then %zu more:%s\n", wrong, got, got - wrong,
+                 bytes.c_str());
+    for (std::size_t from = wrong; from < wrong + 16 && from + kEnough <= got; ++from)
+      for (std::int64_t shift = -kFar; shift <= kFar; ++shift) {
+        const auto is_there = [&](std::size_t i) {
+          return buffer_[i] == byte_at(1 - end_, at + i + static_cast<std::uint64_t>(shift));
+        };
+        std::size_t i = from;
+        while (i < got && is_there(i)) ++i;
+        if (i - from < kEnough) continue;
+        std::fprintf(stderr, "torture: from byte %zu of that call on %zu belong %" PRId64 " further\n", from, i - from,
+                     shift);
+        return;
+      }
+  }
+
   void send_some() {
     if (plan_.over) return;
     Turn& turn = plan_.sending[end_];
@@ -133,7 +156,7 @@ class Member {
       if (got == 0 && !is_done()) fail("an early end", at);
       for (ssize_t i = 0; i < got; ++i)
         if (buffer_[static_cast<std::size_t>(i)] != byte_at(1 - end_, at + static_cast<std::uint64_t>(i)))
-          return fail("a wrong byte", at + static_cast<std::uint64_t>(i));
+          return fail_at(at, static_cast<std::size_t>(i), static_cast<std::size_t>(got));
       if (got > 0) turn.at = at + static_cast<std::uint64_t>(got);
     });
   }
