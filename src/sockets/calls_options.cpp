@@ -119,6 +119,8 @@ VIADUCT_EXPORT int setsockopt(int fd, int level, int option, const void* value, 
   std::atomic<int>* const kept = kept_option(*connection, level, option);
   if (kept == nullptr || value == nullptr || size < sizeof(int)) {
     const int result = libc().setsockopt(fd, level, option, value, size);
+    if (level == SOL_SOCKET && (option == SO_RCVTIMEO_OLD || option == SO_RCVTIMEO_NEW))
+      connection->waits_for_ever.store(false);
     if (result == 0 && level == IPPROTO_TCP && option == TCP_INQ)
       connection->tells_unread.store(*static_cast<const int*>(value) != 0);
     return result;

@@ -420,6 +420,7 @@ bool is_nonblocking(Connection& connection, int fd) {
   if (alone && flags >= 0) {
     connection.nonblocking.store(nonblocking, std::memory_order_relaxed);
     connection.shared.store(false, std::memory_order_relaxed);
+    connection.waits_for_ever.store(false, std::memory_order_relaxed);
   }
   return nonblocking;
 }

@@ -37,6 +37,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.set_why(settings().enabled ? Why::young : Why::switched_off);
   connection.nonblocking.store(nonblocking);
   connection.shared.store(false);
+  connection.waits_for_ever.store(false);
   connection.lent.store(false);
   connection.opened.store(Opened::unknown);
   connection.look_at_kernel.store(false);

@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/single_threaded.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -47,6 +48,19 @@ Deadline time_limit(int fd, int option) {
     return Deadline::never();
   return Deadline::after(Clock::steady(), limit.tv_sec, limit.tv_usec * 1000);
 }
+
+namespace {
+
+Deadline receive_limit(Connection& connection, int fd) {
+  const bool mine = __libc_single_threaded != 0 && !connection.shared.load(std::memory_order_relaxed) &&
+                    !connection.lent.load(std::memory_order_relaxed);
+  if (mine && connection.waits_for_ever.load(std::memory_order_relaxed)) return Deadline::never();
+  const Deadline limit = time_limit(fd, SO_RCVTIMEO);
+  connection.waits_for_ever.store(mine && limit.is_never(), std::memory_order_relaxed);
+  return limit;
+}
+
+}  // namespace
 
 bool spinning_makes_sense(Connection& connection) {
   const auto core = static_cast<std::uint32_t>(::sched_getcpu()) + 1;
@@ -193,7 +207,7 @@ bool ReceiveWait::for_data(bool has_some) {
   (void)sweep_before_sleep();
   if (was_closed()) return errno = closed_meanwhile(), false;
   if (found) return true;
-  if (!limit_known_) limit_ = time_limit(fd_, SO_RCVTIMEO), limit_known_ = true;
+  if (!limit_known_) limit_ = receive_limit(connection_, fd_), limit_known_ = true;
   const std::uint64_t start = Clock::steady().now_ns();
   if (limit_.expired(start)) return errno = EAGAIN, false;
   bool go_on = true;
