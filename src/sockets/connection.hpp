@@ -57,9 +57,8 @@ struct alignas(kLine) Connection {
   std::uint32_t record = 0;  // its place in the registry, kept for its next socket; 0: none
   int side = 0;              // attached: of the memory
   StreamMemory memory;
-  std::atomic<bool> nonblocking{false};     // as far as this process knows; `shared`: ask the kernel
-  std::atomic<bool> shared{false};          // another process has the socket too, or had it
-  std::atomic<bool> waits_for_ever{false};  // the kernel said that SO_RCVTIMEO is not set, and nobody has set it since
+  std::atomic<bool> nonblocking{false};  // as far as this process knows; `shared`: ask the kernel
+  std::atomic<bool> shared{false};       // another process has the socket too, or had it
   std::atomic<Opened> opened{Opened::unknown};
   std::atomic<bool> lent{false};              // a program was started that may have it
   std::atomic<bool> look_at_kernel{false};    // it reported something: the next empty look must ask it
@@ -120,6 +119,8 @@ struct alignas(kLine) Connection {
   std::atomic<EpollItem*> items[kMostSets] = {};
 
   std::atomic<bool> sets_know_back{false};  // that sending went back to TCP, which has room to tell of
+
+  std::atomic<bool> waits_for_ever{false};  // the kernel said that SO_RCVTIMEO is not set, and nobody has set it since
 
   bool has_left = false;  // its family, to exec or exit; should exec fail, this process holds it still
 
