@@ -100,11 +100,10 @@ bool Sender::write_into_two_slots_otherwise(Sender sender, const std::byte* byte
 // More than the area has: a peer wrote nonsense, and gets no more bytes.
 std::size_t Sender::bulk_unread(std::uint64_t tail, std::uint64_t read) const {
   const Tally& tally = direction_.tally;
-  std::uint64_t head = std::max(read, direction_.sending.bulk_floor.load(std::memory_order_relaxed));
   if (const std::uint64_t to = tally.anew_to.load(std::memory_order_relaxed);
-      head < to && head >= tally.anew_from.load(std::memory_order_relaxed))
-    head = std::min(to, tail);
-  return static_cast<std::size_t>(std::min<std::uint64_t>(tail - head, bulk_size()));
+      read < to && read >= tally.anew_from.load(std::memory_order_relaxed))
+    read = std::min(to, tail);
+  return static_cast<std::size_t>(std::min<std::uint64_t>(tail - read, bulk_size()));
 }
 
 std::size_t Sender::bulk_used(std::uint64_t tail) const {
@@ -147,7 +146,7 @@ std::span<std::byte> Sender::claim_bulk(std::size_t most, std::uint32_t slots, s
   // All of it was read: start over, so that a connection with little to say stays within little memory and cache.
   if (tail % size >= kStartOverAfter && bulk_used(tail) == 0) {
     tail += size - tail % size;
-    state.bulk_floor.store(tail, std::memory_order_relaxed);
+    anew_from = before;
   }
   std::size_t until_end = size - tail % size;
   if (until_end < least) {

@@ -91,9 +91,8 @@ struct alignas(kLine) SendState {  // written by the sending end, under its lock
   std::atomic<std::uint32_t> lock;
   std::atomic<std::uint32_t> growing;  // what the last slot's header says of its length, if it may grow; 0: it may not
   std::atomic<std::uint64_t> tail;     // Spot: where the next slot goes, and the last one
-  std::atomic<std::uint64_t> bulk_tail;   // bytes of the bulk area ever used, skipped ones included
-  std::atomic<std::uint64_t> bulk_floor;  // the area before this is free whatever bulk_head says
-  std::atomic<std::uint64_t> seen_head;   // a position; also by whoever of this end receives a SlotTrailer
+  std::atomic<std::uint64_t> bulk_tail;  // bytes of the bulk area ever used, skipped ones included
+  std::atomic<std::uint64_t> seen_head;  // a position; also by whoever of this end receives a SlotTrailer
   std::atomic<std::uint64_t> seen_bulk_head;
   std::atomic<std::uint32_t> committed;  // bytes of the bulk area that have memory
   std::atomic<std::uint32_t> bulk_size;  // bytes of the bulk area that the sender uses: set before the first
@@ -249,7 +248,8 @@ constexpr std::size_t bulk_bytes_of(std::size_t stream_bytes) {
 }
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 8: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}}, 2 x 256 "
+    "stream 10: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}}, 2 x "
+    "256 "
     "slots of 64, 2 x bulk");
 
 }  // namespace viaduct::sockets
