@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <ctime>
 #include <thread>
@@ -191,4 +193,88 @@ CASE(process, cancel_pending, "socket, dup2, posix_spawn and _exit are no cancel
     sleeper.join();
     note_whether_cancelled("_exit", [] { ::_exit(7); });
   });
+}
+
+namespace {
+
+// A handler that gives up a connection and takes its time to open another, which gets the same number.
+int reopened_fd = -1;
+int reopened_port = 0;
+volatile sig_atomic_t reopenings = 0;
+
+void reopen(int) {
+  const int kept = errno;
+  ::close(reopened_fd);
+  ::usleep(130'000);
+  bool ok = false;
+  reopened_fd = connect_to(AF_INET, reopened_port, ok);
+  const std::uint64_t word = 0;
+  ::send(reopened_fd, &word, sizeof word, MSG_NOSIGNAL);  // so that whoever goes on there is answered
+  reopenings = reopenings + 1;
+  errno = kept;
+}
+
+// Each connection in a process of its own, words come back a little later.
+[[noreturn]] void echo_words(int listener) {
+  for (;;) {
+    const int fd = ::accept(listener, nullptr, nullptr);
+    if (fd >= 0 && ::fork() == 0)
+      for (std::uint64_t word; ::recv(fd, &word, sizeof word, MSG_WAITALL) == sizeof word;) {
+        timespec begin{}, now{};
+        ::clock_gettime(CLOCK_MONOTONIC, &begin);
+        do ::clock_gettime(CLOCK_MONOTONIC, &now);
+        while ((now.tv_sec - begin.tv_sec) * 1'000'000'000 + now.tv_nsec - begin.tv_nsec < 20'000);
+        if (::send(fd, &word, sizeof word, MSG_NOSIGNAL) != sizeof word) break;
+      }
+    else
+      ::close(fd);
+    if (fd < 0) ::_exit(0);
+  }
+}
+
+// Whatever was asked before, the words that come are whole and the last one is the last that was asked.
+bool answers_in_words(int fd, std::uint64_t last) {
+  const timeval limit{2, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  if (::send(fd, &last, sizeof last, MSG_NOSIGNAL) != sizeof last) return false;
+  for (std::uint64_t word = 0; word != last;)
+    if (::recv(fd, &word, sizeof word, MSG_WAITALL) != sizeof word || word > last) return false;
+  const timeval none{0, 0};
+  return ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none) == 0;
+}
+
+}  // namespace
+
+CASE(signals, reopened_by_handler,
+     "a handler closes the connection that recv waits on, and opens another in its place") {
+  if (!run.agent.is_process()) return skip();
+  for (const int flags : {0, SA_RESTART})
+    in_child("asker", [flags] {
+      const int listener = listening(AF_INET, reopened_port);
+      ::signal(SIGCHLD, SIG_IGN);
+      const pid_t echo = ::fork();
+      if (echo == 0) ::setpgid(0, 0), echo_words(listener);
+      ::close(listener);
+      struct sigaction action {};
+      action.sa_handler = reopen;
+      action.sa_flags = flags;
+      ::sigaction(SIGALRM, &action, nullptr);
+      bool ok = false;
+      reopened_fd = connect_to(AF_INET, reopened_port, ok);
+      std::uint64_t asked = 0;
+      int good = 0;
+      for (int round = 0; round < 4; ++round) {
+        const itimerval soon{{0, 0}, {0, 4000}};
+        ::setitimer(ITIMER_REAL, &soon, nullptr);
+        for (const int before = reopenings; reopenings == before;) {
+          const std::uint64_t word = ++asked;
+          ::send(reopened_fd, &word, sizeof word, MSG_NOSIGNAL);
+          std::uint64_t answer;
+          if (reopenings == before) (void)!::recv(reopened_fd, &answer, sizeof answer, 0);
+        }
+        if (answers_in_words(reopened_fd, ++asked)) ++good;
+      }
+      note("good %d", good);
+      ::kill(-echo, SIGKILL);
+    });
 }

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "sockets/conformance/harness.hpp"
+#include "sockets/conformance/own_pair.hpp"
 
 using namespace conformance;
 
@@ -100,4 +102,31 @@ CASE(process, sender_wakes_at_close, "a sender blocked by a full connection lear
   run.peer_says("peer closes", Order::close, link);
   sender.join();
   note("send = %zd %s", result, error == EPIPE || error == ECONNRESET ? "broken" : strerrorname_np(error));
+}
+
+CASE(process, large_sends_are_whole,
+     "two threads send once each, much, on a connection that is new: one after the other") {
+  if (!run.agent.is_process()) return skip();
+  int mixed = 0;
+  for (int round = 0; round < 12; ++round) {
+    const OwnPair pair;
+    constexpr std::size_t kSize = 100'000;
+    std::atomic<int> ready{0}, cut{0};
+    const auto send_all = [&](char byte) {
+      const std::vector<char> bytes(kSize, byte);
+      ++ready;
+      while (ready < 2) continue;
+      if (::send(pair.client, bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(kSize)) ++cut;
+    };
+    std::thread first(send_all, 'a'), second(send_all, 'b');
+    std::vector<char> in(2 * kSize);
+    const ssize_t got = ::recv(pair.server, in.data(), in.size(), MSG_WAITALL);
+    first.join();
+    second.join();
+    if (cut != 0 || got != static_cast<ssize_t>(in.size()) || in[0] != in[kSize - 1] ||
+        in[kSize] != in[2 * kSize - 1] || in[0] == in[kSize] ||
+        std::count(in.begin(), in.end(), 'a') != static_cast<std::ptrdiff_t>(kSize))
+      ++mixed;
+  }
+  note("mixed %d", mixed);
 }
