@@ -32,11 +32,9 @@ inline std::uint32_t ring_says(EpollItem& item, Stillness::FirstUnread* unread =
   std::uint32_t bits = 0;
   if (wants_data(item)) {
     const Stillness before(connection.memory, connection.in());
-    const ReceiveState& state = connection.incoming().receiving;
-    const std::uint32_t taken = state.consumed.load(std::memory_order_relaxed);
     const bool plainly = receives_on_ring(connection) && connection.low_water.load(std::memory_order_relaxed) == 1;
     const bool readable =
-        plainly ? before.has_data(taken) : ring_readable(connection, item.fd) || has_new_data_behind_tcp(item);
+        plainly ? before.has_data() : ring_readable(connection, item.fd) || has_new_data_behind_tcp(item);
     if (!readable) {
       const bool lasting = (item.events & kEpollRoom) == 0 && receives_on_ring(connection) &&
                            connection.low_water.load(std::memory_order_relaxed) == 1 &&
@@ -45,7 +43,7 @@ inline std::uint32_t ring_says(EpollItem& item, Stillness::FirstUnread* unread =
     } else if (!on_edge(item) || has_new_data(item)) {
       bits = item.events & kEpollData;
       before.prefetch_behind();
-      if (unread != nullptr) *unread = before.first_unread(taken);
+      if (unread != nullptr) *unread = before.first_unread();
     }
   }
   if (EpollSet::wants_room(item) && !(on_edge(item) && item.room_told && bits == 0) && ring_writable(connection))

@@ -57,8 +57,7 @@ constexpr int kWaitsPerTurn = 256;
   if ((item.events & kEpollData) != 0) {
     const ReceiveState& state = connection.incoming().receiving;
     Stillness before(state, connection.in_slots);
-    const std::uint32_t taken = state.consumed.load(std::memory_order_relaxed);
-    bool found = before.has_data(taken);
+    bool found = before.has_data();
     if (!found && bits == 0 && may_wait) {
       const bool two_lines = connection.two_lines.load(std::memory_order_relaxed);
       const auto ready = [&] {
@@ -67,10 +66,10 @@ constexpr int kWaitsPerTurn = 256;
       };
       if (!set.spinner.glance(ready)) return 0;
       before.look_again();
-      found = before.has_data(taken);
+      found = before.has_data();
     }
     if (found) {
-      unread = before.first_unread(taken);
+      unread = before.first_unread();
       // What was told and left, or sent after something that the kernel may have, is looked into.
       if ((unread.position == item.told_slot && unread.taken == item.told_taken) || unread.mark.after_tcp()) return 0;
       bits |= item.events & kEpollData;

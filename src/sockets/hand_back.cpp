@@ -170,19 +170,25 @@ bool wait_until_free(const std::atomic<std::uint32_t>& lock, std::uint64_t patie
 // that time; a peer that is awake, or was just woken, has done what was asked of it.
 constexpr std::uint64_t kSettledNs = 3'000'000;
 
-// False: whoever holds the lock did not let go in time.
+// The receiving lock of the peer. False: whoever holds it did not let go in time.
 template <class Use>
-bool use_under(std::atomic<std::uint32_t>& word, const Deadline& deadline, Use&& use) {
+bool use_under_lock_of_peer(Connection& connection, const Deadline& deadline, Use&& use) {
+  std::atomic<std::uint32_t>& word = connection.outgoing().receiving.lock;
   for (;; nap(kNapNs)) {
+    const HeldLock held(word);
     {
-      const HeldLock held(word);
       const QuickLock<LettingGo::is_a_fence> lock(word, false);
       if (lock.is_taken()) return use(), true;
     }
-    if (std::uint32_t holder = word.load(); holder != 0 && thread_is_gone(holder))
-      word.compare_exchange_strong(holder, 0);
-    else if (deadline.expired(Clock::steady().now_ns()))
-      return false;
+    std::uint32_t holder = word.load();
+    if (holder != 0 && thread_is_gone(holder)) {
+      if (!word.compare_exchange_strong(holder, thread_mark())) continue;
+      Receiver(connection.memory, connection.out()).recover();
+      use();
+      word.exchange(holder);  // what it took off TCP only its own side can put right
+      return true;
+    }
+    if (deadline.expired(Clock::steady().now_ns())) return false;
   }
 }
 
@@ -230,7 +236,7 @@ bool send_unread_before_leaving(Connection& connection, int fd) {
   connection.own().request.fetch_or(kEmptying);
   nap(kSettledNs);
   bool all = true;
-  (void)use_under(out.receiving.lock, deadline, [&] {
+  (void)use_under_lock_of_peer(connection, deadline, [&] {
     const std::size_t bytes = Receiver(connection.memory, connection.out()).bytes_ready();
     if (bytes == 0 || wants_take_back(connection) || !tcp_has_room_for(fd, bytes)) return;
     out.path.sent_again.store(1);
@@ -333,7 +339,7 @@ void keep_reading_ring(Connection& connection, bool peer_has_ended) {
   // Whoever sends it again holds the lock from before it says kBack until the ring is empty.
   if (!peer_has_ended && (in.path.mode.load() != kBack || !wait_until_free(in.sending.lock))) return;
   {
-    const StreamLock lock(in.receiving.lock);
+    const ReceivingLock lock(connection);
     if (!Receiver(connection.memory, connection.in()).has_data()) return;
     if (in.receiving.stage.load() == kDiscard)
       read_ring_again(connection);
@@ -347,7 +353,7 @@ void keep_reading_ring(Connection& connection, bool peer_has_ended) {
 
 bool ask_for_unread_over_tcp(Connection& connection, int fd) {
   Direction& in = connection.incoming();
-  const StreamLock lock(in.receiving.lock);
+  const ReceivingLock lock(connection);
   in.data.armed.store(0);
   if (in.path.mode.load() == kBack || peer_sends_no_more(connection, fd)) return false;
   connection.own().request.fetch_or(kTakeBack);
@@ -387,7 +393,7 @@ void finish_hand_back(Connection& connection, int fd, int patience_ms) {
   constexpr std::uint64_t kBellNs = 100'000'000;
   const Deadline bells = Deadline::at_ns(Clock::steady().now_ns() + kBellNs);
   do {
-    const StreamLock lock(in.receiving.lock);
+    const ReceivingLock lock(connection);
     if (in.receiving.stage.load() < kReadRing) return;
     drain_doorbells(connection, fd);
     if (in.path.rung.load() == in.receiving.drained.load()) return;

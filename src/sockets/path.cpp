@@ -24,6 +24,31 @@ constexpr char kDoorbell = '!';
 
 }  // namespace
 
+void put_receiving_right(Connection& connection) {
+  const Path& path = connection.incoming().path;
+  ReceiveState& state = connection.incoming().receiving;
+  Receiver(connection.memory, connection.in()).recover();
+  std::uint64_t read = 0;
+  if (const int fd = any_number_of(connection); fd < 0 || !tcp_read(fd, read)) return;
+  const std::uint64_t from = path.ring_from.load();
+  switch (state.stage.load()) {
+    case kReadTcp:
+      state.tcp_taken.store(read);
+      break;
+    case kReadRest:
+      state.tcp_left.store(read < from ? from - read : 0);
+      break;
+    case kReadRing:
+    case kDiscard:  // TCP has carried bells alone since then
+      if (const auto drained = static_cast<std::uint32_t>(read - from);
+          path.rung.load() - drained <= path.rung.load() - state.drained.load())
+        state.drained.store(drained);
+      break;
+    default:
+      break;
+  }
+}
+
 bool ring_once(Connection& connection, int fd) {
   Path& path = connection.outgoing().path;
   if (bell_would_lie_behind_data(connection)) return false;

@@ -3,8 +3,23 @@
 #pragma once
 
 #include "sockets/connection.hpp"
+#include "sockets/stream_lock.hpp"
 
 namespace viaduct::sockets {
+
+// Under the receiving lock, which was left behind: what the ring, and the kernel, say of what was taken.
+[[gnu::cold, gnu::noinline]] void put_receiving_right(Connection& connection);
+
+// Of a receiving half: what was left in the middle is put right first.
+class ReceivingLock : public StreamLock {
+ public:
+  [[gnu::always_inline]] explicit ReceivingLock(Connection& connection, bool alone = false)
+      : StreamLock(connection.incoming().receiving.lock, alone) {
+    if (was_left_behind()) [[unlikely]]
+      put_receiving_right(connection);
+  }
+  [[gnu::always_inline]] ~ReceivingLock() {}  // so that nothing of it is left in the usual case
+};
 
 // Under the sending lock. False: not yet, the peer does not look at the ring or somebody writes to TCP just now.
 bool switch_to_ring(Connection& connection, int fd);

@@ -83,9 +83,7 @@ class Polling {
   static bool is_news(int fd) {
     Connection* const connection = accelerated(fd);
     if (connection == nullptr) return false;
-    const ReceiveState& state = connection->incoming().receiving;
-    const std::uint64_t head = Spot(state.head.load(std::memory_order_relaxed)).position();
-    const std::uint64_t place = (head << 32 | state.consumed.load(std::memory_order_relaxed)) + 1;
+    const std::uint64_t place = connection->incoming().receiving.head.load(std::memory_order_relaxed) + 1;
     if (connection->polled_at.load(std::memory_order_relaxed) == place) return false;
     connection->polled_at.store(place, std::memory_order_relaxed);
     return true;
@@ -130,7 +128,7 @@ class Polling {
   // Its sender had used TCP before: the kernel would tell of that too.
   static bool sent_after_tcp(const Connection& connection) {
     const Stillness ring(connection.memory, connection.in());
-    return ring.first_unread(connection.incoming().receiving.consumed.load()).mark.after_tcp() &&
+    return ring.first_unread().mark.after_tcp() &&
            connection.incoming().tally.tcp_used.load(std::memory_order_relaxed) > kernel_asked;
   }
 
@@ -344,7 +342,7 @@ class Polling {
   static void take_stale_bells(Connection& connection, int fd) {
     Direction& in = connection.incoming();
     {
-      const StreamLock lock(in.receiving.lock);
+      const ReceivingLock lock(connection);
       if (!receives_on_ring(connection) || in.data.sleepers.load() != 0 ||
           in.path.rung.load() == in.receiving.drained.load())
         return;

@@ -374,10 +374,10 @@ ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::si
       return errno = closed_meanwhile(), total != 0 ? static_cast<ssize_t>(total) : -1;
     Got got;
     const ReceiveState& state = connection.incoming().receiving;
-    const std::uint64_t head = Spot(state.head.load(std::memory_order_relaxed)).position();
+    const std::uint32_t head = Spot(state.head.load(std::memory_order_relaxed)).position();
     bool may_go_on = false;  // elsewhere: who gets less than it asked for takes the socket for empty
     {
-      const StreamLock lock(connection.incoming().receiving.lock, connection.alone());
+      const ReceivingLock lock(connection, connection.alone());
       if (lock.is_refused()) [[unlikely]]
         return total != 0 ? static_cast<ssize_t>(total) : interrupted_here(connection, fd, flags);
       const std::uint32_t stage = state.stage.load(std::memory_order_relaxed);
@@ -425,7 +425,7 @@ ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::
 
 int bytes_unread(Connection& connection, int fd) {
   const ReceiveState& state = connection.incoming().receiving;
-  const StreamLock lock(connection.incoming().receiving.lock);
+  const ReceivingLock lock(connection);
   const std::uint32_t stage = follow_path(connection, fd);
   const int on_tcp = tcp_unread(fd);  // now that doorbells may have been taken off
   if (stage == kReadTcp || stage == kReadBack) return on_tcp;

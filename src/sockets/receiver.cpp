@@ -27,7 +27,7 @@ bool Receiver::look(Spot at, Look& look) {
 std::size_t Receiver::read(Pieces& pieces, Take take) {
   ReceiveState& state = direction_.receiving;
   Spot at = head();
-  std::size_t taken = consumed();
+  std::size_t taken = at.taken();
   std::size_t total = 0;
   for (Look found; !pieces.done() && look(at, found);) {
     __builtin_prefetch(slots_.at(at.neighbour()));
@@ -45,8 +45,7 @@ std::size_t Receiver::read(Pieces& pieces, Take take) {
       if (take == Take::peek) continue;
       if ((next & (kWithTrailer | kInBulk)) != 0)
         heed(SlotTrailer(slots_.trailer(at.index()).load(std::memory_order_relaxed)));
-      state.consumed.store(0, std::memory_order_relaxed);
-      state.head.store(at.word(), std::memory_order_release);  // R2
+      set_head(at);
       continue;
     }
     const std::size_t part = std::min(found.length - taken, pieces.size());
@@ -60,10 +59,19 @@ std::size_t Receiver::read(Pieces& pieces, Take take) {
     total += part;
     taken += part;
     const bool chunk_done = taken == found.length && found.bulk_end != 0;
-    if (chunk_done && take != Take::peek) state.bulk_head.store(found.bulk_end, std::memory_order_release);  // R2
+    if (chunk_done && take != Take::peek) {
+      set_head(at.with(taken));
+      state.bulk_head.store(found.bulk_end, std::memory_order_release);  // R2
+    }
   }
-  if (take != Take::peek) state.consumed.store(static_cast<std::uint32_t>(taken), std::memory_order_relaxed);
+  if (take != Take::peek && total != 0) set_head(at.with(taken));
   return total;
+}
+
+void Receiver::recover() {
+  const Spot at = head();
+  if (Look found; look(at, found) && found.bulk_end != 0 && at.taken() == found.length)
+    direction_.receiving.bulk_head.store(found.bulk_end, std::memory_order_release);  // R2
 }
 
 // In a stream the slots follow each other, but for the few, which are left out. One look, where it does no harm: those
@@ -78,6 +86,7 @@ bool Receiver::is_behind_by(std::uint32_t slots) const {
 
 std::size_t Receiver::bytes_ready() {
   Spot at = head();
+  const std::size_t taken = at.taken();
   std::size_t sum = 0;
   for (std::uint32_t i = 0; i < kSlots; ++i) {
     const std::uint32_t next = slots_.length(at.position() + 1, at.neighbour());  // then this one grows no more
@@ -87,15 +96,15 @@ std::size_t Receiver::bytes_ready() {
     if (next == Slots::kUnpublished) break;
     at = behind(at, next);
   }
-  return sum > consumed() ? sum - consumed() : 0;
+  return sum > taken ? sum - taken : 0;
 }
 
 // Position, length and index of the last slot, in this order: it goes on from there, where it is not given back yet.
 std::uint64_t Receiver::frontier(std::uint64_t from) const {
   constexpr int kIndexBits = 8, kLengthBits = 15;
-  const std::uint64_t position = from >> (kIndexBits + kLengthBits);
+  const auto position = static_cast<std::uint32_t>(from >> (kIndexBits + kLengthBits));
   Spot at = head();
-  if (position > at.position()) {
+  if (position - at.position() - 1 < kSlots) {
     const auto index = static_cast<std::uint8_t>(from);
     if (const std::uint32_t said = slots_.length(position, index); said != Slots::kUnpublished)
       at = Spot(position, index, slots_.next(index, said));
@@ -110,12 +119,12 @@ std::uint64_t Receiver::frontier(std::uint64_t from) const {
   said = slots_.length(at.position(), at.index());
   if (said == Slots::kUnpublished) return from;
   const std::uint64_t length = std::min<std::uint64_t>(bytes_of(said), (1U << kLengthBits) - 1);
-  return (at.position() << kLengthBits | length) << kIndexBits | at.index();
+  return (std::uint64_t{at.position()} << kLengthBits | length) << kIndexBits | at.index();
 }
 
 std::uint32_t Receiver::senders_waiting_for_this(bool ring_is_empty) {
   RoomWait& room = direction_.room;
-  const bool enough = static_cast<std::int64_t>(head().position() - room.head_wanted.load()) >= 0 &&
+  const bool enough = static_cast<std::int32_t>(head().position() - room.head_wanted.load()) >= 0 &&
                       direction_.receiving.bulk_head.load(std::memory_order_relaxed) >= room.bulk_wanted.load();
   return enough || ring_is_empty ? room.armed.exchange(0) : 0;
 }

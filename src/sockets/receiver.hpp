@@ -16,12 +16,12 @@ namespace viaduct::sockets {
 class SlotSeen {
  public:
   void forget() { word_.store(0, std::memory_order_relaxed); }
-  void set(std::uint64_t position, std::uint32_t length) {
-    word_.store(position << kLengthBits | length, std::memory_order_relaxed);
+  void set(std::uint32_t position, std::uint32_t length) {
+    word_.store(std::uint64_t{position} << kLengthBits | length, std::memory_order_relaxed);
   }
-  std::uint32_t length(std::uint64_t position) const {  // 0: another one was seen
+  std::uint32_t length(std::uint32_t position) const {  // 0: another one was seen
     const std::uint64_t word = word_.load(std::memory_order_relaxed);
-    return word >> kLengthBits == (position & UINT64_MAX >> kLengthBits) ? word & ((1U << kLengthBits) - 1) : 0;
+    return word >> kLengthBits == position ? word & ((1U << kLengthBits) - 1) : 0;
   }
 
  private:
@@ -52,27 +52,29 @@ class Receiver {
   Taken read_small(void* bytes, std::size_t size, SlotSeen& seen);
   // The same as read(), and how many slots that gave back.
   Taken read_all(Pieces& pieces) {
-    const std::uint64_t before = head().position();
+    const std::uint32_t before = head().position();
     const std::size_t bytes = read(pieces, Take::consume);
-    return {bytes, static_cast<std::uint32_t>(head().position() - before)};
+    return {bytes, head().position() - before};
   }
   // Whether the last look found as much.
   [[gnu::always_inline]] bool has_seen(std::size_t size, const SlotSeen& seen) const {
-    return size <= kInlineBytes && consumed() + size <= seen.length(head().position());
+    const Spot at = head();
+    return size <= kInlineBytes && at.taken() + size <= seen.length(at.position());
   }
   // And takes it; 0: it did not.
   [[gnu::always_inline]] std::size_t read_seen(void* bytes, std::size_t size, const SlotSeen& seen) {
     if (!has_seen(size, seen)) return 0;
-    const std::uint32_t taken = consumed() & kInlineMask;
-    copy_small(static_cast<std::byte*>(bytes), slots_.payload(head().index()) + taken, size);
-    direction_.receiving.consumed.store(taken + static_cast<std::uint32_t>(size), std::memory_order_relaxed);
+    const Spot at = head();
+    const std::uint32_t taken = at.taken() & kInlineMask;
+    copy_small(static_cast<std::byte*>(bytes), slots_.payload(at.index()) + taken, size);
+    set_head(at.with(taken + size));
     return size;
   }
   bool has_data() const {
     const Spot at = head();
     const std::uint32_t there = slots_.length(at.position(), at.index());
     if (there == Slots::kUnpublished) return broken_;
-    return bytes_of(there) > consumed() || slots_.length(at.position() + 1, at.neighbour()) != Slots::kUnpublished ||
+    return bytes_of(there) > at.taken() || slots_.length(at.position() + 1, at.neighbour()) != Slots::kUnpublished ||
            broken_;
   }
   // The sender has gone on to the next slot: the one at head can be read without disturbing it.
@@ -84,6 +86,8 @@ class Receiver {
   bool is_behind_by(std::uint32_t slots) const;
   std::size_t bytes_ready();
   bool broken() const { return broken_; }
+  // Whoever held the lock died, or jumped away: the chunk that it had taken is given back.
+  [[gnu::cold, gnu::noinline]] void recover();
   // How far the sender has come, for those who report only what is new: grows with every byte. `from`: what it was.
   std::uint64_t frontier(std::uint64_t from) const;
   // After giving room back: how senders that wait for so much are to be woken, RoomSleep bits.
@@ -95,8 +99,9 @@ class Receiver {
 
  private:
   [[gnu::always_inline]] Spot head() const { return Spot(direction_.receiving.head.load(std::memory_order_relaxed)); }
-  [[gnu::always_inline]] std::uint32_t consumed() const {
-    return direction_.receiving.consumed.load(std::memory_order_relaxed);
+  // Gives back all before it, and notes what was taken of it: before the chunk it may have is given back.
+  [[gnu::always_inline]] void set_head(Spot at) {
+    direction_.receiving.head.store(at.word(), std::memory_order_release);  // R2
   }
   [[gnu::always_inline]] static std::uint32_t bytes_of(std::uint32_t length) {
     return length & ((length & kInBulk) != 0 ? ~std::uint32_t{kInBulk} : kInlineMask);
@@ -135,7 +140,7 @@ class Receiver {
 [[gnu::always_inline]] inline Receiver::Taken Receiver::read_small(void* bytes, std::size_t size, SlotSeen& seen) {
   auto* const to = static_cast<std::byte*>(bytes);
   const Spot at = head();
-  const std::uint32_t taken = consumed();
+  const std::uint32_t taken = at.taken();
   const std::uint32_t next = slots_.length(at.position() + 1, at.neighbour());
   const std::uint32_t here = slots_.length(at.position(), at.index());
   if (here >= kInlineLimit) return {};
@@ -152,7 +157,7 @@ class Receiver {
     seen.set(at.position(), static_cast<std::uint32_t>(length));
   }
   copy_small(to, slots_.payload(at.index()) + taken, size);
-  direction_.receiving.consumed.store(taken + static_cast<std::uint32_t>(size), std::memory_order_relaxed);
+  set_head(at.with(taken + size));
   return {size, 0};
 }
 
@@ -178,10 +183,8 @@ class Receiver {
   } else if (size < length) {
     seen.set(at.position(), static_cast<std::uint32_t>(length));
   }
-  ReceiveState& state = direction_.receiving;
   copy_small(to, slots_.payload(at.index()), size);
-  state.consumed.store(static_cast<std::uint32_t>(size), std::memory_order_relaxed);
-  state.head.store(at.word(), std::memory_order_release);  // R2
+  set_head(at.with(size));
   return {size, 1};
 }
 
@@ -199,11 +202,9 @@ class Receiver {
     if (slots_.length(then.position() + 1, then.neighbour()) != Slots::kUnpublished) return {};
     rest = second;
   }
-  ReceiveState& state = direction_.receiving;
   copy_small(to, slots_.payload(at.index()) + taken, part);
   copy_small(to + part, slots_.payload(then.index()), rest);
-  state.consumed.store(static_cast<std::uint32_t>(rest), std::memory_order_relaxed);
-  state.head.store(then.word(), std::memory_order_release);  // R2
+  set_head(then.with(rest));
   return {part + rest, given_back + 1};
 }
 
@@ -215,7 +216,7 @@ class Stillness {
   // Where the first byte lies that was not taken yet, and when it was sent; if there is none, of whatever was last
   // there.
   struct FirstUnread {
-    std::uint64_t position = 0;
+    std::uint32_t position = 0;
     std::uint32_t taken = 0;  // bytes of that slot
     SentMark mark{};
   };
@@ -233,18 +234,16 @@ class Stillness {
   [[gnu::always_inline]] void look_again() {
     for (int i = 0; i < 2; ++i) seen_[i] = header_[i]->load(std::memory_order_acquire);  // A1
   }
-  // What the words say of a ring from whose first slot `taken` bytes were taken: as Receiver::has_data(),
-  // without another look.
-  [[gnu::always_inline]] bool has_data(std::uint32_t taken) const {
-    return is_there(0) && (length(0) > taken || is_there(1));
-  }
-  [[gnu::always_inline]] FirstUnread first_unread(std::uint32_t taken) const {
+  // What the words say of the ring: as Receiver::has_data(), without another look.
+  [[gnu::always_inline]] bool has_data() const { return is_there(0) && (length(0) > head_.taken() || is_there(1)); }
+  [[gnu::always_inline]] FirstUnread first_unread() const {
+    const std::uint32_t taken = head_.taken();
     const bool next = length(0) == taken && is_there(1);
     return {head_.position() + (next ? 1 : 0), next ? 0 : taken, SentMark(slot(next ? 1 : 0).sent)};
   }
   // After the look: nobody has read on to another slot meanwhile.
   bool is_of_head(const StreamMemory& memory, int direction) const {
-    return memory.direction(direction).receiving.head.load(std::memory_order_acquire) == head_.word();
+    return Spot(memory.direction(direction).receiving.head.load(std::memory_order_acquire)).is_slot_of(head_);
   }
   // What holds() will look at.
   void prefetch() const {
@@ -261,7 +260,7 @@ class Stillness {
  private:
   [[gnu::always_inline]] SlotHeader slot(int which) const { return std::bit_cast<SlotHeader>(seen_[which]); }
   [[gnu::always_inline]] bool is_there(int which) const {
-    return Slots::is_of(slot(which), head_.position() + static_cast<std::uint64_t>(which));
+    return Slots::is_of(slot(which), head_.position() + static_cast<std::uint32_t>(which));
   }
   [[gnu::always_inline]] std::uint32_t length(int which) const {
     const std::uint32_t said = slot(which).length;

@@ -367,7 +367,7 @@ bool ring_readable(Connection& connection, int fd) {
   if (!receives_on_ring(connection)) {
     // The sender may have gone over to the ring while nobody read.
     if (connection.incoming().path.mode.load(std::memory_order_acquire) == kTcp) return false;
-    const StreamLock lock(connection.incoming().receiving.lock);
+    const ReceivingLock lock(connection);
     if (follow_path(connection, fd) != kReadRing) return false;
   }
   Receiver ring(connection.memory, connection.in());
@@ -385,7 +385,7 @@ bool ring_writable(Connection& connection) {
 
 bool readable_after_all(Connection& connection, int fd, bool kernel_readable, std::uint32_t own_sleeps) {
   ReceiveState& state = connection.incoming().receiving;
-  const StreamLock lock(state.lock);
+  const ReceivingLock lock(connection);
   const auto kernel_has = [fd](int events) {
     pollfd entry{fd, static_cast<short>(events), 0};
     return kernel::libc().poll(&entry, 1, 0) > 0;

@@ -71,7 +71,7 @@ Sender::Next Sender::choose_otherwise(SendState& state, Spot at, std::size_t byt
   const bool here_few = is_few(state, at.index()), fits = bytes <= kBesideTrailer;
   if (at.position() == 0)
     more_follows = false;  // a receiver that has seen none yet expects the second where begin() says
-  const std::uint64_t unread = at.position() + 1 - state.seen_head.load(std::memory_order_relaxed);
+  const std::uint32_t unread = at.position() + 1 - state.seen_head.load(std::memory_order_relaxed);
   const bool to_few = unread <= kNearlyAllRead && (fits ? !more_follows : here_few);
   if (to_few != here_few) {
     if (!fits) return {0, true, 0};
@@ -186,16 +186,16 @@ void Sender::publish_bulk(std::size_t bytes, std::size_t claimed) {
 // in the same few lines. Of the last one it is not known, so that stays as it is.
 std::optional<std::uint64_t> Sender::begins_anew_where_read(std::size_t bytes) {
   SendState& state = direction_.sending;
-  const std::uint64_t slot = direction_.tally.chunk_slot.load(std::memory_order_relaxed);
-  const std::uint64_t seen = state.seen_head.load(std::memory_order_relaxed);
-  if (seen < slot) return std::nullopt;
+  const std::uint32_t slot = direction_.tally.chunk_slot.load(std::memory_order_relaxed);
+  const auto seen = static_cast<std::int32_t>(state.seen_head.load(std::memory_order_relaxed) - slot);  // beyond it
+  if (seen < 0) return std::nullopt;
   const std::uint64_t tail = state.bulk_tail.load(std::memory_order_relaxed);
   const std::uint64_t last = direction_.tally.chunk_from.load(std::memory_order_relaxed);
-  const std::uint64_t read = seen > slot ? tail : last;
+  const std::uint64_t read = seen > 0 ? tail : last;
   if (!begins_anew(read, bytes)) return std::nullopt;
   state.seen_bulk_head.store(std::max(read, state.seen_bulk_head.load(std::memory_order_relaxed)),
                              std::memory_order_relaxed);
-  return seen > slot ? last : tail;
+  return seen > 0 ? last : tail;
 }
 
 bool Sender::write_chunk(const void* bytes, std::size_t size, bool more_follows) {
@@ -297,10 +297,10 @@ std::size_t Sender::write(Pieces& pieces) {
 
 namespace {
 
-bool enough_room(std::uint64_t slots_used, std::size_t bulk_size, std::size_t bulk_used,
+bool enough_room(std::uint32_t slots_used, std::size_t bulk_size, std::size_t bulk_used,
                  Sender::Room wanted = Sender::Room::some) {
   const bool third = wanted == Sender::Room::a_third;
-  const std::uint64_t slots = third                                        ? kManySlots / 3
+  const std::uint32_t slots = third                                        ? kManySlots / 3
                               : wanted == Sender::Room::a_quarter_of_slots ? kManySlots / 4
                                                                            : kSlotsForCrowds + 2;
   const std::size_t bulk = third ? bulk_size / 3 : std::min(3 * kLargestChunk, bulk_size / 4);
@@ -324,7 +324,7 @@ bool Sender::has_room_now(Room wanted) const {
   const SendState& state = direction_.sending;
   const ReceiveState& theirs = direction_.receiving;
   // As much as the sender knows already is enough, most of the time: no look at the receiver's line.
-  const std::uint64_t used = unread(tail().position());
+  const std::uint32_t used = unread(tail().position());
   const std::size_t size = bulk_size();
   if (enough_room(used, size, bulk_used(state.bulk_tail.load(std::memory_order_relaxed)), wanted)) return true;
   const std::uint64_t read = theirs.bulk_head.load(std::memory_order_acquire);
@@ -346,7 +346,7 @@ void Sender::want_room() {
 // message whose first is missing does not. Nothing more is put into a slot that may have grown.
 void Sender::recover() {
   Spot at = tail();
-  const auto length = [this](std::uint64_t position, std::uint8_t index) { return slots_.length(position, index); };
+  const auto length = [this](std::uint32_t position, std::uint8_t index) { return slots_.length(position, index); };
   // By what it says itself, it is there: goes on behind it.
   const auto go_on = [&](std::uint32_t said) {
     const std::uint8_t next = slots_.next(at.index(), said);

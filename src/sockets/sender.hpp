@@ -97,11 +97,11 @@ class Sender {
   }
   static constexpr std::uint32_t kUsualSlots = kManySlots - kSlotsForCrowds;
   [[gnu::always_inline]] Spot tail() const { return Spot(direction_.sending.tail.load(std::memory_order_relaxed)); }
-  [[gnu::always_inline]] std::uint64_t unread(std::uint64_t position) const {  // as far as it is known
+  [[gnu::always_inline]] std::uint32_t unread(std::uint32_t position) const {  // as far as it is known
     return position - direction_.sending.seen_head.load(std::memory_order_relaxed);
   }
   [[gnu::always_inline]] bool slot_free(std::uint32_t most = kUsualSlots) {
-    const std::uint64_t position = tail().position();
+    const std::uint32_t position = tail().position();
     if (unread(position) < most) [[likely]]
       return true;
     refresh(direction_);
@@ -147,7 +147,7 @@ class Sender {
     bool impossible;      // the slot before it has too many bytes to say which
     std::uint16_t flags;  // of that slot; kWithTrailer: it says so
   };
-  static constexpr std::uint64_t kNearlyAllRead = kFewSlots - 3;
+  static constexpr std::uint32_t kNearlyAllRead = kFewSlots - 3;
   [[gnu::always_inline]] bool is_few(std::uint8_t index) const { return is_few(direction_.sending, index); }
   [[gnu::always_inline]] static bool is_few(const SendState& state, std::uint8_t index) {
     return (index & ~(kFewSlots - 1)) == state.few_at.load(std::memory_order_relaxed);
@@ -174,22 +174,22 @@ class Sender {
   static void note_left(SendState& state, std::uint8_t index);
 
   [[gnu::always_inline]] void put_trailer(std::uint8_t index, std::uint8_t next) {
-    const std::uint64_t read = Spot(back_.receiving.head.load(std::memory_order_relaxed)).position();
+    const std::uint32_t read = Spot(back_.receiving.head.load(std::memory_order_relaxed)).position();
     slots_.trailer(index).store(SlotTrailer(read, next).word(), std::memory_order_relaxed);
   }
 
-  [[gnu::always_inline]] void publish(std::uint8_t index, std::uint64_t position, std::size_t length, SentMark mark) {
+  [[gnu::always_inline]] void publish(std::uint8_t index, std::uint32_t position, std::size_t length, SentMark mark) {
     const SlotHeader now{static_cast<std::uint16_t>(position + 1), static_cast<std::uint16_t>(length), mark.word()};
     slots_.header(index).store(std::bit_cast<std::uint64_t>(now), std::memory_order_release);  // R1
   }
   // Before it is said that the slot at that position will be this one: nobody must find there what was published when a
   // position had the same stamp.
-  [[gnu::always_inline]] void clear_stale(std::uint64_t position, std::uint8_t index) {
+  [[gnu::always_inline]] void clear_stale(std::uint32_t position, std::uint8_t index) {
     if (direction_.stamps.of[index].load(std::memory_order_relaxed) == static_cast<std::uint16_t>(position + 1))
         [[unlikely]]
       clear(position, index);
   }
-  void clear(std::uint64_t position, std::uint8_t index) {
+  void clear(std::uint32_t position, std::uint8_t index) {
     constexpr std::uint16_t kAnother = 0x8000;
     const SlotHeader nothing{static_cast<std::uint16_t>((position + 1) ^ kAnother), 0, 0};
     slots_.header(index).store(std::bit_cast<std::uint64_t>(nothing), std::memory_order_relaxed);

@@ -116,8 +116,7 @@ constexpr std::uint32_t kSendsInARow = 4;  // so many are followed by more, prob
     if (two_lines) before.prefetch_behind();
     return !before.holds();
   };
-  return before.has_data(in.receiving.consumed.load(std::memory_order_relaxed)) ||
-         connection.receive_spinner.glance(ready);
+  return before.has_data() || connection.receive_spinner.glance(ready);
 }
 
 // The same, and receives it: by a program that waits. 0: to be received otherwise.

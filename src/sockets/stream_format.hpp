@@ -70,20 +70,26 @@ struct alignas(kLine) Path {  // written by the sending end
   std::atomic<std::uint32_t> sent_again;  // what the ring holds comes over TCP: nobody is to read it here
 };
 
-// A slot: its position in the stream, which only grows, and its index in the ring. With it goes the index of a
-// neighbour, so that all is read and written at once.
+// A slot: its position in the stream, of which the low bits are enough, and its index in the ring. With it goes the
+// index of a neighbour and, where one reads, how many of its bytes were taken: all of it is read and written at once,
+// so that whoever dies, or jumps away, leaves it as it was or as it is to be.
 class Spot {
  public:
   Spot() = default;
   explicit Spot(std::uint64_t word) : word_(word) {}
-  Spot(std::uint64_t position, std::uint8_t index, std::uint8_t neighbour)
-      : word_(position << 16 | static_cast<std::uint64_t>(neighbour) << 8 | index) {}
+  Spot(std::uint32_t position, std::uint8_t index, std::uint8_t neighbour)
+      : word_(std::uint64_t{position} << 32 | static_cast<std::uint64_t>(neighbour) << 8 | index) {}
   std::uint64_t word() const { return word_; }
-  std::uint64_t position() const { return word_ >> 16; }
+  std::uint32_t position() const { return static_cast<std::uint32_t>(word_ >> 32); }
   std::uint8_t index() const { return static_cast<std::uint8_t>(word_); }
   std::uint8_t neighbour() const { return static_cast<std::uint8_t>(word_ >> 8); }
+  std::uint32_t taken() const { return static_cast<std::uint16_t>(word_ >> 16); }
+  // The same, of which so many bytes were taken.
+  Spot with(std::size_t taken) const { return Spot((word_ & ~kTaken) | static_cast<std::uint64_t>(taken) << 16); }
+  bool is_slot_of(Spot other) const { return ((word_ ^ other.word_) & ~kTaken) == 0; }
 
  private:
+  static constexpr std::uint64_t kTaken = 0xffff'0000;
   std::uint64_t word_ = 0;
 };
 
@@ -91,8 +97,8 @@ struct alignas(kLine) SendState {  // written by the sending end, under its lock
   std::atomic<std::uint32_t> lock;
   std::atomic<std::uint32_t> growing;  // what the last slot's header says of its length, if it may grow; 0: it may not
   std::atomic<std::uint64_t> tail;     // Spot: where the next slot goes, and the last one
+  std::atomic<std::uint32_t> seen_head;  // a position; also by whoever of this end receives a SlotTrailer
   std::atomic<std::uint64_t> bulk_tail;  // bytes of the bulk area ever used, skipped ones included
-  std::atomic<std::uint64_t> seen_head;  // a position; also by whoever of this end receives a SlotTrailer
   std::atomic<std::uint64_t> seen_bulk_head;
   std::atomic<std::uint32_t> committed;  // bytes of the bulk area that have memory
   std::atomic<std::uint32_t> bulk_size;  // bytes of the bulk area that the sender uses: set before the first
@@ -104,11 +110,10 @@ static_assert(sizeof(SendState) == kLine);
 
 struct alignas(kLine) ReceiveState {  // written by the receiving end, under its lock
   std::atomic<std::uint32_t> lock;
-  std::atomic<std::uint32_t> consumed;  // bytes of the slot at head that were taken already
-  std::atomic<std::uint64_t> head;      // Spot: all before it are given back; and the one behind it
+  std::atomic<std::uint32_t> stage;
+  std::atomic<std::uint64_t> head;  // Spot: all before it are given back; and the one behind it
   std::atomic<std::uint64_t> bulk_head;
   std::atomic<std::uint64_t> tcp_left;
-  std::atomic<std::uint32_t> stage;
   std::atomic<std::uint32_t> drained;    // doorbells taken off TCP
   std::atomic<std::uint64_t> tcp_taken;  // bytes received over TCP so far, in stage kReadTcp
 };
@@ -131,8 +136,7 @@ enum RoomSleep : std::uint32_t {
 
 struct alignas(kLine) RoomWait {
   std::atomic<std::uint32_t> armed;  // RoomSleep bits set by senders about to sleep, cleared by whoever wakes them
-  std::uint32_t unused;
-  std::atomic<std::uint64_t> head_wanted;  // worth waking when both are reached
+  std::atomic<std::uint32_t> head_wanted;  // worth waking when both are reached
   std::atomic<std::uint64_t> bulk_wanted;
 };
 
@@ -142,7 +146,7 @@ struct alignas(kLine) Tally {  // for those who look on; written by the sending 
   std::atomic<std::uint64_t> wakes;
   std::atomic<std::uint64_t> tcp_used;  // when its process last used TCP, as of the last slot marked so (order.hpp)
   // For the sender itself: the last chunk of the bulk area.
-  std::atomic<std::uint64_t> chunk_slot;  // the position of its slot
+  std::atomic<std::uint32_t> chunk_slot;  // the position of its slot
   std::atomic<std::uint64_t> chunk_from;  // where it begins, among all bytes of the area ever used
   // Where the area was last begun anew, and up to where that left it out: nobody will ever read between those.
   std::atomic<std::uint64_t> anew_from;
@@ -206,9 +210,9 @@ constexpr std::uint32_t kInlineMask = 0x003f;
 class SlotTrailer {
  public:
   explicit SlotTrailer(std::uint64_t word) : word_(word) {}
-  SlotTrailer(std::uint64_t read, std::uint8_t next) : word_(read << 8 | next) {}
+  SlotTrailer(std::uint32_t read, std::uint8_t next) : word_(std::uint64_t{read} << 8 | next) {}
   std::uint64_t word() const { return word_; }
-  std::uint64_t read() const { return word_ >> 8; }  // a position: head
+  std::uint32_t read() const { return static_cast<std::uint32_t>(word_ >> 8); }  // a position: head
   std::uint8_t next() const { return static_cast<std::uint8_t>(word_); }
 
  private:

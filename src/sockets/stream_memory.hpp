@@ -42,11 +42,11 @@ class Slots {
   [[gnu::always_inline]] SlotHeader look(std::uint8_t index) const {
     return std::bit_cast<SlotHeader>(header(index).load(std::memory_order_acquire));  // A1
   }
-  [[gnu::always_inline]] static bool is_of(SlotHeader header, std::uint64_t position) {
+  [[gnu::always_inline]] static bool is_of(SlotHeader header, std::uint32_t position) {
     return header.stamp == static_cast<std::uint16_t>(position + 1);
   }
   // SlotHeader::length of the slot at that position, if it is there; or kUnpublished.
-  [[gnu::always_inline]] std::uint32_t length(std::uint64_t position, std::uint8_t index) const {
+  [[gnu::always_inline]] std::uint32_t length(std::uint32_t position, std::uint8_t index) const {
     const SlotHeader found = look(index);
     return is_of(found, position) ? found.length : kUnpublished;
   }

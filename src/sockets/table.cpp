@@ -73,7 +73,7 @@ void start(Connection& connection, bool nonblocking) {
 // Whether this end has bytes that nobody has read. A doorbell that is left on TCP would reset the connection like one.
 bool has_unread(Connection& connection, int fd) {
   Direction& in = connection.incoming();
-  const StreamLock lock(in.receiving.lock);
+  const ReceivingLock lock(connection);
   (void)follow_path(connection, fd);  // nobody may have looked since the peer went over
   const bool unread = receives_on_ring(connection) && Receiver(connection.memory, connection.in()).has_data();
   if (in.receiving.stage.load() >= kReadRing) drain_doorbells(connection, fd);

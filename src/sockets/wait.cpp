@@ -70,7 +70,7 @@ bool spinning_makes_sense(Connection& connection) {
 }
 
 void expect_data(Connection& connection, std::uint64_t sleep) {
-  const StreamLock lock(connection.incoming().receiving.lock, connection.alone());
+  const ReceivingLock lock(connection, connection.alone());
   std::atomic<std::uint32_t>& sleepers = connection.incoming().data.sleepers;
   const std::uint32_t here = connection.sleepers_here.load(std::memory_order_relaxed);
   // A process that was killed in its sleep counts no more.
@@ -143,7 +143,7 @@ void finish_waking(const void* target) {
 // between.
 void stop_expecting_data(Connection& connection) {
   Direction& in = connection.incoming();
-  const StreamLock lock(in.receiving.lock, connection.alone());
+  const ReceivingLock lock(connection, connection.alone());
   if (const std::uint32_t here = connection.sleepers_here.load(std::memory_order_relaxed); here != 0)
     connection.sleepers_here.store(here - 1, std::memory_order_relaxed);
   if (in.data.sleepers.load() == 0) return;  // somebody wrote nonsense there

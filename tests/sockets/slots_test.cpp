@@ -151,6 +151,38 @@ TEST_F(SlotsTest, WhatWasThereLongAgoIsNoNews) {
   }
 }
 
+// Positions have 32 bits: a busy connection uses them up within minutes.
+TEST_F(SlotsTest, PositionsComeRoundAgain) {
+  constexpr std::uint32_t kStart = 0U - 1000;
+  for (const int direction : {0, 1}) {
+    Direction& way = memory_.direction(direction);
+    for (std::atomic<std::uint64_t>* const word : {&way.sending.tail, &way.receiving.head}) {
+      const Spot at(word->load());
+      word->store(Spot(kStart, at.index(), at.neighbour()).word());
+    }
+    way.sending.seen_head.store(kStart);
+    for (auto& stamp : way.stamps.of) stamp.store(static_cast<std::uint16_t>(kStart));
+  }
+  std::array<std::uint64_t, 2> reported{};
+  for (int round = 0; round < 3000; ++round)
+    for (const int direction : {0, 1}) {
+      const auto size = static_cast<std::size_t>(1 + random_() % (random_() % 4 != 0 ? 112 : 5000));
+      const bool more_follows = random_() % 4 == 0;
+      for (int i = 0; i < (random_() % 16 == 0 ? 40 : 1); ++i)
+        if (!(size <= Sender::kSmallMessage ? send_small(direction, size, more_follows) : send_chunk(direction, size)))
+          send(direction, size);
+      const std::uint64_t now = Receiver(memory_, direction).frontier(reported[direction]);
+      EXPECT_NE(now, reported[direction]);
+      reported[direction] = now;
+      if (random_() % 3 != 0) receive_all(direction);
+    }
+  for (const int direction : {0, 1}) {
+    receive_all(direction);
+    EXPECT_LT(Spot(memory_.direction(direction).receiving.head.load()).position(), 1U << 31) << "they did not";
+    EXPECT_TRUE(Sender(memory_, direction).has_room_now(Sender::Room::a_third));
+  }
+}
+
 // Whatever both sides do, in both directions.
 TEST_F(SlotsTest, TwoThreadsGoEveryWay) {
   const testing::HangGuard guard;

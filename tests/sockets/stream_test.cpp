@@ -204,9 +204,9 @@ TEST_F(StreamTest, NonsenseAboutRoomIsNoRoom) {
   while (write(bytes_from(0, 100'000)) != 0) continue;
   while (write(bytes_from(0, 1)) != 0) continue;
   Direction& direction = memory_.direction(0);
-  const std::uint64_t tail = Spot(direction.sending.tail.load()).position();
+  const std::uint32_t tail = Spot(direction.sending.tail.load()).position();
   const std::uint64_t bulk_tail = direction.sending.bulk_tail.load();
-  for (std::uint64_t ahead = 1; ahead < 3; ++ahead) {
+  for (std::uint32_t ahead = 1; ahead < 3; ++ahead) {
     direction.receiving.head.store(Spot(tail + ahead, 0, 1).word());
     direction.receiving.bulk_head.store(0);
     EXPECT_FALSE(Sender(memory_, 0).has_room_now()) << ahead;
@@ -409,6 +409,26 @@ TEST_F(StreamTest, WhatASenderLeftInTheMiddleIsPutRight) {
   take_over();
   ASSERT_EQ(write(bytes_from(130, 5)), 5U);
   EXPECT_EQ(read(200), bytes_from(130, 5));
+}
+
+// What was taken is in one word, so that it cannot be left in the middle. What is given back of the bulk area is not.
+TEST_F(StreamTest, WhatAReceiverLeftInTheMiddleIsPutRight) {
+  ReceiveState& state = memory_.direction(0).receiving;
+  ASSERT_EQ(write(bytes_from(0, 1000)), 1000U);
+  ASSERT_EQ(read(300), bytes_from(0, 300));
+  const std::uint64_t before = state.bulk_head.load();
+  Receiver(memory_, 0).recover();
+  EXPECT_EQ(state.bulk_head.load(), before) << "not all of the chunk was taken";
+  ASSERT_EQ(read(1000), bytes_from(300, 700));
+  const std::uint64_t after = state.bulk_head.load();
+  ASSERT_GT(after, before);
+  state.bulk_head.store(before);
+  Receiver(memory_, 0).recover();
+  EXPECT_EQ(state.bulk_head.load(), after);
+  ASSERT_EQ(write(bytes_from(1000, 10)), 10U);
+  EXPECT_EQ(read(100), bytes_from(1000, 10));
+  Receiver(memory_, 0).recover();
+  EXPECT_EQ(state.bulk_head.load(), after);
 }
 
 }  // namespace

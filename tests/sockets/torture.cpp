@@ -2,7 +2,7 @@
 // verified; exit code 0 means that nothing was lost, nothing hung and nobody crashed.
 //
 //   sockets-torture
-//   kill|mix|leave|family|stopped|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|asked|unread|
+//   kill|mix|leave|family|stopped|torn|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|asked|unread|
 //   namespaces|nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -370,6 +370,7 @@ int main(int count, char** arguments) {
   if (mode == "waiters") return waiters(rounds, seed);
   if (mode == "reopen") return reopen(rounds, seed);
   if (mode == "stopped") return stopped(rounds, seed);
+  if (mode == "torn") return torn(rounds, seed);
   if (mode == "asked") return asked(rounds);
   if (mode == "unread") return unread(rounds);
   if (mode == "namespaces") return namespaces(rounds);
@@ -382,9 +383,10 @@ int main(int count, char** arguments) {
   if (mode == "no-memfd") return without(rounds, seed, no_memfd);
   if (mode == "no-memory") return without(rounds, seed, no_memory);
   if (mode == "no-proc") return without(rounds, seed, no_proc);
-  std::fprintf(stderr,
-               "usage: %s kill|mix|leave|family|stopped|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|asked|"
-               "unread|namespaces|nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]\n",
-               arguments[0]);
+  std::fprintf(
+      stderr,
+      "usage: %s kill|mix|leave|family|stopped|torn|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|asked|"
+      "unread|namespaces|nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]\n",
+      arguments[0]);
   return 2;
 }

@@ -86,6 +86,7 @@ int pool(int rounds, unsigned seed);
 int reopen(int rounds, unsigned seed);
 int row(int thousands);
 int stopped(int rounds, unsigned seed);
+int torn(int rounds, unsigned seed);
 int waiters(int rounds, unsigned seed);
 int hand_back_a_gigabyte(int rounds, unsigned seed);
 int asked(int rounds);
