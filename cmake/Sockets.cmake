@@ -14,6 +14,8 @@ if(NOT VIADUCT_SANITIZE)
   target_link_options(viaduct-sockets-library PRIVATE -static-libstdc++ -shared-libgcc -Wl,--no-undefined)
 endif()
 set_target_properties(viaduct-sockets-library PROPERTIES OUTPUT_NAME viaduct-sockets LINK_DEPENDS ${sockets_exports})
+# The few words that a call keeps on its stack are written and read one by one: joined in vectors they cost more.
+target_compile_options(viaduct-sockets PRIVATE -fno-tree-slp-vectorize)
 # Every call of the program goes through here: one unit for the optimiser.
 if(NOT VIADUCT_SANITIZE AND CMAKE_BUILD_TYPE MATCHES "Rel")
   set_target_properties(viaduct-sockets viaduct-sockets-library PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)
