@@ -101,8 +101,7 @@ class EpollSet {
 
   // A set that never sleeps does not look for ever at those that were silent for so long: they ring.
   void rest_silent() {
-    constexpr int kFew = 2;  // cost nothing
-    for (int i = active_count - 1; i >= 0 && active_count > kFew; --i)
+    for (int i = active_count - 1; i >= 0 && active_count > 1; --i)  // one alone costs nothing (epoll_short.hpp)
       if (turn - active[i]->heard_in > 2 * kTurnsPerRest && !lacks_room(*active[i])) put_to_sleep(*active[i]);
   }
 
