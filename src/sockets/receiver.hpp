@@ -116,6 +116,7 @@ class Receiver {
     back_.sending.seen_head.store(trailer.read(), std::memory_order_relaxed);
   }
   Spot go_on(Spot from, std::uint32_t said);
+  Taken read_two(Spot at, std::byte* to, std::size_t size);
   Taken read_from_start(Spot at, std::uint32_t here, std::byte* to, std::size_t size, SlotSeen& seen);
   Taken read_across(Spot at, std::uint32_t here, std::uint32_t taken, std::uint32_t next, std::byte* to,
                     std::size_t size, std::uint32_t given_back);
@@ -145,6 +146,8 @@ class Receiver {
   const std::uint32_t here = slots_.length(at.position(), at.index());
   if (here >= kInlineLimit) return {};
   if ((here & kInlineMask) == taken) {
+    if (next == (kInlineBytes | kAround) && size > kInlineBytes)
+      if (const Taken two = read_two(at, to, size); two.bytes != 0) return two;
     if (next >= kInlineLimit) return {};
     return read_from_start(go_on(at, next), next, to, size, seen);
   }
@@ -159,6 +162,20 @@ class Receiver {
   copy_small(to, slots_.payload(at.index()) + taken, size);
   set_head(at.with(taken + size));
   return {size, 0};
+}
+
+// Of the two slots behind `at`, among the few, of which the first is full; 0: where that is not all of a message.
+[[gnu::always_inline]] inline Receiver::Taken Receiver::read_two(Spot at, std::byte* to, std::size_t size) {
+  const std::uint8_t first = at.neighbour(), second = next_around(first);
+  const std::uint32_t rest = slots_.length(at.position() + 2, second) - kWithTrailer;
+  if (rest - 1 >= kBesideTrailer || rest > size - kInlineBytes) return {};
+  const SlotTrailer trailer(slots_.trailer(second).load(std::memory_order_relaxed));
+  if (rest != size - kInlineBytes && slots_.length(at.position() + 3, trailer.next()) != Slots::kUnpublished) return {};
+  copy_small(to, slots_.payload(first), kInlineBytes);
+  copy_small(to + kInlineBytes, slots_.payload(second), rest);
+  heed(trailer);
+  set_head(Spot(at.position() + 2, second, trailer.next()).with(rest));
+  return {kInlineBytes + rest, 2};
 }
 
 // Behind `from`, where a slot with its bytes in it is; its trailer is heeded.

@@ -195,11 +195,14 @@ class Sender {
     slots_.header(index).store(std::bit_cast<std::uint64_t>(nothing), std::memory_order_relaxed);
     direction_.stamps.of[index].store(nothing.stamp, std::memory_order_relaxed);
   }
+  [[gnu::always_inline]] void note_stamp(Spot last) {
+    direction_.stamps.of[last.index()].store(static_cast<std::uint16_t>(last.position() + 1),
+                                             std::memory_order_relaxed);
+  }
   // Has been published; the next one goes to `next`.
   [[gnu::always_inline]] void went_on(Spot last, std::uint8_t next, std::uint32_t growing) {
     SendState& state = direction_.sending;
-    direction_.stamps.of[last.index()].store(static_cast<std::uint16_t>(last.position() + 1),
-                                             std::memory_order_relaxed);
+    note_stamp(last);
     state.tail.store(Spot(last.position() + 1, next, last.index()).word(), std::memory_order_relaxed);
     state.growing.store(growing, std::memory_order_relaxed);
   }
@@ -213,7 +216,7 @@ class Sender {
     publish(then.index(), then.position(), rest | behind.flags, mark_);
     copy_small(slots_.payload(first.index()), bytes, part);
     publish(first.index(), first.position(), part | second.flags, mark_);
-    went_on(first, then.index(), 0);
+    note_stamp(first);
     went_on(then, behind.index, static_cast<std::uint32_t>(rest) | behind.flags);
   }
   [[gnu::always_inline]] void count(std::size_t bytes) {

@@ -79,6 +79,23 @@ TEST_F(SlotsTest, QuestionsAndAnswersStayInAFewSlots) {
   }
 }
 
+// A message in two slots is taken whole, or as far as it is wanted, and with it what follows.
+TEST_F(SlotsTest, TwoSlotsAreTakenTogether) {
+  for (const std::size_t size : {std::size_t{57}, std::size_t{64}, kInlineBytes + kBesideTrailer})
+    for (const std::size_t most :
+         {std::size_t{1}, kInlineBytes, kInlineBytes + 1, size - 1, size, size + 1, std::size_t{500}})
+      for (const int followers : {0, 1, 2}) {
+        for (const int direction : {0, 1}) {  // a question and its answer, so that they are among the few
+          ASSERT_TRUE(send_small(direction, size));
+          const int behind = direction == 0 ? followers : 0;
+          for (int i = 0; i < behind; ++i) ASSERT_TRUE(send_small(0, size) || send(0, size) == size);
+          const std::size_t there = size * (static_cast<std::size_t>(behind) + 1);
+          EXPECT_EQ(receive(direction, most), std::min(most, there)) << size << ", " << most << ", " << followers;
+          receive_all(direction);
+        }
+      }
+}
+
 // Large answers go on in the same lines, and so do the questions, which only they can say were read.
 TEST_F(SlotsTest, SoDoLargeAnswers) {
   std::set<std::uint64_t> offsets;
