@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace viaduct {
 
 namespace {
@@ -33,6 +35,22 @@ class YieldProbe final : public CoreProbe {
 const CoreProbe& CoreProbe::machine() {
   static const auto* const probe = new YieldProbe;  // never destroyed: threads use it until the very end
   return *probe;
+}
+
+bool relaxing_is_brief() {
+  static const bool brief = [] {
+    constexpr int kTimes = 32;
+    constexpr std::uint64_t kBriefNs = 32;
+    const Clock& clock = Clock::steady();
+    std::uint64_t least = UINT64_MAX;
+    for (int attempt = 0; attempt < 4; ++attempt) {
+      const std::uint64_t start = clock.now_ns();
+      for (int i = 0; i < kTimes; ++i) cpu_relax();
+      least = std::min(least, clock.now_ns() - start);
+    }
+    return least < kTimes * kBriefNs;
+  }();
+  return brief;
 }
 
 int processors_online() {

@@ -20,6 +20,10 @@ inline void cpu_relax() {
 #endif
 }
 
+// Whether that takes no longer than a cache line needs from one core to another. Then who looks for a line relaxes
+// between its looks: a core that runs ahead with them has to take them all back when the line changes.
+bool relaxing_is_brief();
+
 class SpinBudget {
  public:
   static constexpr std::uint64_t kSleepCostNs = 60'000;  // what a futex wake-up adds to a wait that slept

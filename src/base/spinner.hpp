@@ -14,7 +14,11 @@ class Spinner {
  public:
   explicit Spinner(std::uint64_t bound_ns, const Clock& clock = Clock::steady(),
                    const CoreProbe& probe = CoreProbe::machine())
-      : clock_(clock), probe_(probe), budget_(bound_ns), alone_(processors_online() < 2) {}
+      : clock_(clock),
+        probe_(probe),
+        budget_(bound_ns),
+        alone_(processors_online() < 2),
+        relaxes_(relaxing_is_brief()) {}
 
   // False: the budget, or the deadline, is over. `ready()` is called often: it must be cheap and must not block.
   template <class Ready>
@@ -30,7 +34,7 @@ class Spinner {
           lately_soon_ = eager;
           return true;
         }
-        if (!eager) cpu_relax();
+        if (!eager || relaxes_) cpu_relax();
       }
       if (now < next_probe) continue;
       next_probe = now + kProbeEveryNs;
@@ -47,10 +51,12 @@ class Spinner {
   template <class Ready>
   [[gnu::always_inline]] bool glance(Ready& ready) {
     if (!lately_soon_) return false;
-    for (int look = 0; look < kLooksAtAGlance; ++look) {
-      if (!ready()) continue;
-      budget_.learn(0, false);
-      return true;
+    for (int look = relaxes_ ? kRelaxedLooksAtAGlance : kLooksAtAGlance; look != 0; --look) {
+      if (ready()) {
+        budget_.learn(0, false);
+        return true;
+      }
+      if (relaxes_) cpu_relax();
     }
     return lately_soon_ = false;
   }
@@ -62,16 +68,18 @@ class Spinner {
   std::uint64_t budget_ns(std::uint64_t now) const { return alone_ ? 0 : budget_.budget_ns(now); }
 
  private:
-  static constexpr std::uint64_t kEagerNs = 1'000;       // a pause instruction costs as much as a cache line's way
+  static constexpr std::uint64_t kEagerNs = 1'000;       // without relaxing, where that takes long
   static constexpr std::uint64_t kFirstProbeNs = 2'000;  // most answers of a spinning peer come sooner
   static constexpr std::uint64_t kProbeEveryNs = 10'000;
   static constexpr int kLooksPerTimeCheck = 32;
   static constexpr int kLooksAtAGlance = 512;
+  static constexpr int kRelaxedLooksAtAGlance = 96;  // in about the same time
 
   const Clock& clock_;
   const CoreProbe& probe_;
   SpinBudget budget_;
-  bool alone_;  // one processor only: the peer cannot run while we spin
+  bool alone_;          // one processor only: the peer cannot run while we spin
+  const bool relaxes_;  // between looks, from the first on
   bool lately_soon_ = false;
 };
 

@@ -60,7 +60,7 @@ constexpr int kWaitsPerTurn = 256;
     bool found = before.has_data();
     if (!found && bits == 0 && may_wait) {
       const bool two_lines = connection.two_lines.load(std::memory_order_relaxed);
-      const auto ready = [&] {
+      const auto ready = [&]() __attribute__((always_inline)) {
         if (two_lines) before.prefetch_behind();
         return !before.holds();
       };

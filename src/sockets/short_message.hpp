@@ -112,7 +112,7 @@ constexpr std::uint32_t kSendsInARow = 4;  // so many are followed by more, prob
   connection.tiny_stream.interrupted();
   const Stillness before(in.receiving, connection.in_slots);
   const bool two_lines = connection.two_lines.load(std::memory_order_relaxed);
-  const auto ready = [&] {
+  const auto ready = [&]() __attribute__((always_inline)) {
     if (two_lines) before.prefetch_behind();
     return !before.holds();
   };
