@@ -252,8 +252,7 @@ constexpr std::size_t bulk_bytes_of(std::size_t stream_bytes) {
 }
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 10: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}}, 2 x "
-    "256 "
-    "slots of 64, 2 x bulk");
+    "stream 10: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}}, "
+    "2 x 256 slots of 64, 2 x bulk");
 
 }  // namespace viaduct::sockets
