@@ -38,10 +38,6 @@ namespace {
 using namespace viaduct::sockets;
 using namespace viaduct::sockets::torture;
 
-unsigned char byte_at(std::uint64_t offset, unsigned stream) {
-  return static_cast<unsigned char>(((offset + stream * 7919ULL) * 0x9e3779b97f4a7c15) >> 56);
-}
-
 // ---- the exchange: both directions at once, in every way that programs have
 
 class Exchange {
@@ -82,7 +78,7 @@ class Exchange {
 
   int send_some() {
     const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(some(), out_ - sent_));
-    for (std::size_t i = 0; i < size; ++i) buffer_[i] = byte_at(sent_ + i, own_);
+    for (std::size_t i = 0; i < size; ++i) buffer_[i] = byte_at(own_, sent_ + i);
     const ssize_t now = ::send(fd_, buffer_.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (now < 0) return errno == EAGAIN ? 0 : errno == EPIPE || errno == ECONNRESET ? 2 : complain("send");
     sent_ += static_cast<std::uint64_t>(now);
@@ -98,7 +94,7 @@ class Exchange {
     if (now == 0) return 2;
     if (now < 0) return errno == EAGAIN ? 0 : errno == ECONNRESET ? 2 : complain("recv");
     for (ssize_t i = 0; i < now; ++i)
-      if (buffer_[static_cast<std::size_t>(i)] != byte_at(received_ + static_cast<std::uint64_t>(i), their_)) {
+      if (buffer_[static_cast<std::size_t>(i)] != byte_at(their_, received_ + static_cast<std::uint64_t>(i))) {
         std::fprintf(stderr, "torture: wrong byte at %" PRIu64 "\n", received_ + static_cast<std::uint64_t>(i));
         return 1;
       }
@@ -126,7 +122,7 @@ class Exchange {
   }
 
   int fd_, epoll_ = -1;
-  unsigned own_, their_;
+  int own_, their_;
   std::uint64_t out_, in_, sent_ = 0, received_ = 0;
   Random random_;
   std::vector<unsigned char> buffer_;

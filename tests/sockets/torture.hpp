@@ -45,6 +45,9 @@ pid_t start(const Pair& pair, bool client, Body body) {
   ::_exit(body(client ? pair.client : pair.server));
 }
 
+// What that sender's stream has there: no stretch of it comes a second time.
+unsigned char byte_at(int sender, std::uint64_t position);
+
 // Exit code, or 100 plus the signal.
 int wait_for(pid_t pid);
 

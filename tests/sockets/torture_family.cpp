@@ -46,11 +46,6 @@ struct Plan {
   std::array<char, 4096> library;  // LD_PRELOAD of those that are to have it
 };
 
-unsigned char byte_at(int sender, std::uint64_t position) {
-  const std::uint64_t mixed = (position + static_cast<std::uint64_t>(sender)) * 0x9e3779b97f4a7c15;
-  return static_cast<unsigned char>(mixed >> 41);
-}
-
 std::uint64_t now_ms() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);

@@ -37,10 +37,6 @@ struct Plan {
   std::atomic<int> wrong = 0;
 };
 
-unsigned char byte_at(int sender, std::uint64_t position) {
-  return static_cast<unsigned char>((position * 0x9e3779b97f4a7c15 >> 37) ^ static_cast<unsigned>(sender));
-}
-
 std::size_t some_size(Random& random) {
   static constexpr std::array<std::size_t, 14> kSizes = {1,   2,    8,    56,    57,    112,   113,
                                                          500, 1000, 4096, 16384, 16385, 65536, 150'000};

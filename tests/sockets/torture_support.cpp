@@ -125,6 +125,11 @@ StreamOf::StreamOf(pid_t pid) {
   if (listing != nullptr) ::closedir(listing);
 }
 
+unsigned char byte_at(int sender, std::uint64_t position) {
+  const std::uint64_t mixed = (position + (static_cast<std::uint64_t>(sender) << 48)) * 0x9e3779b97f4a7c15;
+  return static_cast<unsigned char>((mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9 >> 41);
+}
+
 StreamOf::~StreamOf() {
   if (control_ != nullptr) ::munmap(reinterpret_cast<std::byte*>(control_) - kSegmentPayloadOffset, size_);
 }
