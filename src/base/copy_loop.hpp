@@ -8,10 +8,17 @@
 
 namespace viaduct {
 
-void copy_through_ring(void* destination, const void* source, std::size_t size);
+// Which lines are asked for ahead of the copy.
+enum class Ahead {
+  nothing,
+  read,  // those that are read
+  both   // and those that are written, which another core has or which are out of the near caches
+};
 
-// The same for whoever fills a ring that another core empties: the lines it comes to, which that core has, are asked
-// for ahead.
-void copy_into_ring(void* destination, const void* source, std::size_t size);
+void copy_through_ring(void* destination, const void* source, std::size_t size, Ahead ahead = Ahead::read);
+
+// Written to memory, past the caches: for a reader whose core shares no cache with this one, where to write a line
+// means to wait until the other's cache has given it up. Done before anything that is stored next.
+void copy_past_caches(void* destination, const void* source, std::size_t size);
 
 }  // namespace viaduct

@@ -25,7 +25,7 @@ constexpr std::size_t kTimesTheCache = 4;
 void copy_all(Pieces& pieces, std::span<std::byte> chunk) {
   while (!chunk.empty()) {
     const std::size_t part = std::min(chunk.size(), pieces.size());
-    copy_into_ring(chunk.data(), pieces.data(), part);
+    copy_through_ring(chunk.data(), pieces.data(), part, Ahead::both);
     pieces.advance(part);
     chunk = chunk.subspan(part);
   }
@@ -202,7 +202,7 @@ bool Sender::write_chunk(const void* bytes, std::size_t size, bool more_follows)
   const auto anew_from = more_follows ? std::nullopt : begins_anew_where_read(size);
   const std::span<std::byte> chunk = claim_bulk(size, kUsualSlots, anew_from);
   if (chunk.size() < size) return false;
-  copy_into_ring(chunk.data(), bytes, size);
+  copy_through_ring(chunk.data(), bytes, size, Ahead::both);
   publish_bulk(size, size);
   count(size);
   return true;

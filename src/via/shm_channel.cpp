@@ -33,7 +33,7 @@ std::size_t whole_lines(std::size_t length) {
 
 void gather(std::byte* to, std::span<const iovec> pieces) {
   for (const iovec& piece : pieces) {
-    copy_into_ring(to, piece.iov_base, piece.iov_len);
+    copy_through_ring(to, piece.iov_base, piece.iov_len, Ahead::both);
     to += piece.iov_len;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -24,6 +25,17 @@ std::vector<std::byte> random_bytes(std::size_t size) {
   return bytes;
 }
 
+void copy_plainly(void* to, const void* from, std::size_t size) {
+  copy_through_ring(to, from, size, Ahead::nothing);
+}
+void copy_asking_for_what_is_read(void* to, const void* from, std::size_t size) {
+  copy_through_ring(to, from, size);
+}
+void copy_asking_for_both(void* to, const void* from, std::size_t size) {
+  copy_through_ring(to, from, size, Ahead::both);
+}
+constexpr std::array kWays{copy_plainly, copy_asking_for_what_is_read, copy_asking_for_both, copy_past_caches};
+
 TEST(CopyLoop, CopiesEverySizeAtEveryOffsetAndNotAByteMore) {
   constexpr std::size_t kMost = 5000, kOffsets = 41;
   const auto source = random_bytes(kMost + kOffsets);
@@ -34,7 +46,7 @@ TEST(CopyLoop, CopiesEverySizeAtEveryOffsetAndNotAByteMore) {
       std::byte* const to = target.data() + kMargin + offset;
       const std::byte* const from = source.data() + (offset * 7 + size) % kOffsets;
       std::memset(to - kMargin, static_cast<int>(kUntouched), size + 2 * kMargin);
-      (offset % 2 == 0 ? copy_through_ring : copy_into_ring)(to, from, size);
+      kWays[offset % kWays.size()](to, from, size);
       ASSERT_TRUE(size == 0 || std::memcmp(to, from, size) == 0) << size << " at " << offset;
       ASSERT_EQ(std::memcmp(to - kMargin, margin.data(), kMargin), 0) << size << " at " << offset;
       ASSERT_EQ(std::memcmp(to + size, margin.data(), kMargin), 0) << size << " at " << offset;
@@ -51,9 +63,10 @@ TEST(CopyLoop, ReadsNothingOutsideItsSource) {
       static GuardedMemory pages(4096);
       std::vector<std::byte> target(size);
       const auto from = side == Touching::front_guard ? pages.bytes().first(size) : pages.bytes().last(size);
-      copy_through_ring(target.data(), from.data(), size);
-      copy_through_ring(from.data(), target.data(), size);
-      copy_into_ring(from.data(), target.data(), size);  // asks for lines beyond, which is no access
+      for (const auto way : kWays) {  // some ask for lines beyond, which is no access
+        way(target.data(), from.data(), size);
+        way(from.data(), target.data(), size);
+      }
     }
 }
 
@@ -64,7 +77,7 @@ TEST(CopyLoop, CopiesLargeOnes) {
   for (int i = 0; i < 50; ++i) {
     const std::size_t size = random.below(source.size() - 100), from = random.below(100), to = random.below(100);
     std::memset(target.data(), 0, target.size());
-    (i % 2 == 0 ? copy_through_ring : copy_into_ring)(target.data() + to, source.data() + from, size);
+    kWays[static_cast<std::size_t>(i) % kWays.size()](target.data() + to, source.data() + from, size);
     ASSERT_EQ(std::memcmp(target.data() + to, source.data() + from, size), 0) << size << ' ' << from << ' ' << to;
     ASSERT_EQ(target[to + size], std::byte{0});
   }
