@@ -235,14 +235,20 @@ bool send_unread_before_leaving(Connection& connection, int fd) {
   // Who reads takes its lock so that we can take it too.
   connection.own().request.fetch_or(kEmptying);
   nap(kSettledNs);
-  bool all = true;
-  (void)use_under_lock_of_peer(connection, deadline, [&] {
+  bool all = true, too_much = false;
+  const auto send_it = [&] {
     const std::size_t bytes = Receiver(connection.memory, connection.out()).bytes_ready();
-    if (bytes == 0 || wants_take_back(connection) || !tcp_has_room_for(fd, bytes)) return;
+    if (bytes == 0 || wants_take_back(connection)) return;
+    too_much = !tcp_has_room_for(fd, bytes);
+    if (too_much) return;
     out.path.sent_again.store(1);
     leave_ring(out, fd, connection.opened.load(std::memory_order_relaxed));
     all = send_ring_over_tcp(connection.memory, connection.out(), fd, false);
-  });
+  };
+  do {
+    too_much = false;
+  } while (use_under_lock_of_peer(connection, deadline, send_it) && too_much &&  // there is less of it every moment
+           !deadline.expired(Clock::steady().now_ns()) && !is_read_empty(connection, kPatienceNs));
   connection.own().request.fetch_and(~std::uint32_t{kEmptying});
   if (!all) send_ring_over_tcp(connection.memory, connection.out(), fd, true);
   return out.path.mode.load() == kBack;
