@@ -13,14 +13,14 @@ bool Receiver::look(Spot at, Look& look) {
   const std::uint32_t length = bytes_of(said);
   if ((said & kInBulk) == 0) {
     if (said >= kInlineLimit || length > kInlineBytes || length == 0) return broken_ = true, false;
-    look = {payload, length, 0};
+    look = {payload, length, 0, false};
     return true;
   }
   BulkPlace place;
   std::memcpy(&place, payload, sizeof place);
   if (length == 0 || length > kLargestChunk || place.offset > bulk_bytes_ || length > bulk_bytes_ - place.offset)
     return broken_ = true, false;
-  look = {bulk_ + place.offset, length, place.position + whole_lines(length)};
+  look = {bulk_ + place.offset, length, place.position + whole_lines(length), place.in_memory != 0};
   return true;
 }
 
@@ -29,6 +29,7 @@ std::size_t Receiver::read(Pieces& pieces, Take take) {
   Spot at = head();
   std::size_t taken = at.taken();
   std::size_t total = 0;
+  const Ahead ahead = pieces.bytes_left() < kLong ? Ahead::read : Ahead::both;
   for (Look found; !pieces.done() && look(at, found);) {
     __builtin_prefetch(slots_.at(at.neighbour()));
     if (taken > found.length) {
@@ -53,7 +54,7 @@ std::size_t Receiver::read(Pieces& pieces, Take take) {
       if (part <= kInlineBytes)
         copy_small(pieces.data(), found.data + taken, part);
       else
-        copy_through_ring(pieces.data(), found.data + taken, part);
+        copy_through_ring(pieces.data(), found.data + taken, part, found.in_memory ? Ahead::nothing : ahead);
     }
     pieces.advance(part);
     total += part;

@@ -124,6 +124,7 @@ class Receiver {
     const std::byte* data;
     std::uint32_t length;
     std::uint64_t bulk_end;  // 0: not in the bulk area
+    bool in_memory;          // BulkPlace::in_memory
   };
   bool look(Spot at, Look& look);
   std::uint32_t senders_waiting_for_this(bool ring_is_empty);

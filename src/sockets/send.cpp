@@ -194,6 +194,7 @@ namespace {
     }
     const std::uint32_t before = connection.sent_in_a_row.load(std::memory_order_relaxed);
     Sender ring(connection.memory, connection.out());
+    ring.learn(connection.reader);
     put_in_order(connection, ring, before);
     const bool small = size <= Sender::kSmallMessage;
     const bool more_follows = before >= kSendsInARow;
@@ -291,6 +292,8 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
       route = choose(connection, fd, look_closely);
       if (route == Route::ring) {
         Sender ring(connection.memory, connection.out());
+        ring.learn(connection.reader);
+        ring.part_of(total + pieces.bytes_left());
         mark_order(connection, ring);
         written = ring.write(pieces);
         if (!pieces.done() && !may_wait) may_wait = waits();

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/copy_loop.hpp"
+#include "base/clock.hpp"
 
 namespace viaduct::sockets {
 
@@ -20,18 +20,37 @@ constexpr std::size_t kStartOverAfter = std::size_t{64}
                                         << 10;  // bytes used before an empty bulk area starts at 0 again
 constexpr std::size_t kCommitStep = std::size_t{64} << 10;
 constexpr std::size_t kTimesTheCache = 4;
+constexpr std::size_t kMuch = 2 * kLargestChunk;
+
+// A copy reads whole lines faster than halves of two: where much lies side by side, the first chunk is so short that
+// the others begin with a line of it.
+std::size_t best_chunk(const Pieces& pieces, std::size_t left) {
+  const std::size_t beyond_line = reinterpret_cast<std::uintptr_t>(pieces.data()) % kLine;
+  return beyond_line == 0 || pieces.size() < kMuch ? left : kLeastChunk - beyond_line;
+}
+
+}  // namespace
+
+void Sender::copy(std::byte* to, const std::byte* from, std::size_t size, Ahead ahead) {
+  const FarReader::Way way = reader_ != nullptr ? reader_->next(size) : FarReader::Way{};
+  const std::uint64_t began = way.timed ? Clock::steady().now_ns() : 0;
+  if (way.past_caches)
+    copy_past_caches(to, from, size);
+  else
+    copy_through_ring(to, from, size, ahead);
+  past_caches_ = way.past_caches;
+  if (way.timed) reader_->took(size, Clock::steady().now_ns() - began);
+}
 
 // So many as the chunk has room for.
-void copy_all(Pieces& pieces, std::span<std::byte> chunk) {
+void Sender::copy_all(Pieces& pieces, std::span<std::byte> chunk, Ahead ahead) {
   while (!chunk.empty()) {
     const std::size_t part = std::min(chunk.size(), pieces.size());
-    copy_through_ring(chunk.data(), pieces.data(), part, Ahead::both);
+    copy(chunk.data(), pieces.data(), part, ahead);
     pieces.advance(part);
     chunk = chunk.subspan(part);
   }
 }
-
-}  // namespace
 
 std::size_t bulk_size_for(std::size_t buffers) {
   static std::atomic<long> second_level{0};
@@ -170,7 +189,7 @@ void Sender::publish_bulk(std::size_t bytes, std::size_t claimed) {
   SendState& state = direction_.sending;
   const std::uint64_t position = state.bulk_tail.load(std::memory_order_relaxed);
   const Spot at = tail();
-  const BulkPlace place{position, position % bulk_size()};
+  const BulkPlace place{position, static_cast<std::uint32_t>(position % bulk_size()), past_caches_ ? 1U : 0U};
   const Next next = choose_next(at, sizeof place, false);  // there is room for a trailer
   clear_stale(at.position() + 1, next.index);
   std::memcpy(slots_.payload(at.index()), &place, sizeof place);
@@ -202,7 +221,7 @@ bool Sender::write_chunk(const void* bytes, std::size_t size, bool more_follows)
   const auto anew_from = more_follows ? std::nullopt : begins_anew_where_read(size);
   const std::span<std::byte> chunk = claim_bulk(size, kUsualSlots, anew_from);
   if (chunk.size() < size) return false;
-  copy_through_ring(chunk.data(), bytes, size, Ahead::both);
+  copy(chunk.data(), static_cast<const std::byte*>(bytes), size, Ahead::both);
   publish_bulk(size, size);
   count(size);
   return true;
@@ -252,11 +271,12 @@ std::size_t Sender::write_crowded(Pieces& pieces) {
 
 std::size_t Sender::write(Pieces& pieces) {
   std::size_t total = 0, most = kSmallMessage;
+  const Ahead ahead = is_long_ ? Ahead::read : Ahead::both;
   for (std::size_t left = pieces.bytes_left(); left != 0;) {
     std::size_t sent = std::min(left, most);
     std::span<std::byte> chunk;
     if (left > kSmallMessage) {
-      chunk = claim_bulk(left);
+      chunk = claim_bulk(best_chunk(pieces, left));
       // No room in the bulk area: wait for it rather than cut a large message into lines, unless there is no memory.
       if (chunk.empty() && !lacks_memory_) break;
     }
@@ -283,7 +303,7 @@ std::size_t Sender::write(Pieces& pieces) {
       }
     }
     if (!chunk.empty()) {
-      copy_all(pieces, chunk);
+      copy_all(pieces, chunk, ahead);
       sent = chunk.size();
       publish_bulk(sent, sent);
     }

@@ -10,6 +10,8 @@
 #include <optional>
 #include <span>
 
+#include "base/copy_loop.hpp"
+#include "base/far_reader.hpp"
 #include "base/prefetch.hpp"
 #include "sockets/order.hpp"
 #include "sockets/stream_memory.hpp"
@@ -36,6 +38,10 @@ class Sender {
 
   // Says of what is written from now on when that was.
   void sent_at(SentMark mark) { mark_ = mark; }
+  // Learns meanwhile how bytes get into the bulk area best.
+  void learn(FarReader& reader) { reader_ = &reader; }
+  // What is written is part of a message of so many bytes.
+  void part_of(std::size_t bytes) { is_long_ = bytes >= kLong; }
   // What is written next is to be told from what was before: into a slot of its own.
   void begin_slot() { direction_.sending.growing.store(0, std::memory_order_relaxed); }
 
@@ -127,6 +133,8 @@ class Sender {
   std::span<std::byte> claim_bulk(std::size_t most, std::uint32_t slots = kUsualSlots,
                                   std::optional<std::uint64_t> anew_from = std::nullopt);
   void publish_bulk(std::size_t bytes, std::size_t claimed);
+  void copy(std::byte* to, const std::byte* from, std::size_t size, Ahead ahead);
+  void copy_all(Pieces& pieces, std::span<std::byte> chunk, Ahead ahead = Ahead::both);
   struct Crowd {
     std::size_t length = 0;
     SentMark mark{};
@@ -231,6 +239,9 @@ class Sender {
   Slots slots_;
   std::byte* bulk_;
   SentMark mark_;
+  FarReader* reader_ = nullptr;
+  bool is_long_ = false;
+  bool past_caches_ = false;   // what was copied last
   bool lacks_memory_ = false;  // more of the bulk area cannot be had
 };
 

@@ -229,8 +229,11 @@ static_assert(kSlots == 256);  // as many as an index can say
 
 struct BulkPlace {         // behind the header
   std::uint64_t position;  // among all bytes of the area ever used: what bulk_head grows to
-  std::uint64_t offset;
+  std::uint32_t offset;
+  std::uint32_t in_memory;  // not 0: written past the caches, and better read without asking ahead
 };
+static_assert(sizeof(BulkPlace) <= kBesideTrailer);
+static_assert(kMostBulkBytes <= UINT32_MAX);
 static_assert(kLargestChunk < kInBulk);
 
 constexpr std::size_t kPage = 4096;
@@ -252,7 +255,7 @@ constexpr std::size_t bulk_bytes_of(std::size_t stream_bytes) {
 }
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 10: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}}, "
+    "stream 11: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}}, "
     "2 x 256 slots of 64, 2 x bulk");
 
 }  // namespace viaduct::sockets

@@ -71,6 +71,9 @@ constexpr std::size_t whole_lines(std::size_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
+// A message as long as this is out of the near caches by itself.
+constexpr std::size_t kLong = std::size_t{256} << 10;
+
 // A cursor over the caller's buffers: what is left to send, or to fill.
 class Pieces {
  public:
