@@ -148,7 +148,8 @@ bool Sender::commit(std::size_t bytes) {
   return true;
 }
 
-std::span<std::byte> Sender::claim_bulk(std::size_t most, std::uint32_t slots, std::optional<std::uint64_t> anew_from) {
+std::span<std::byte> Sender::claim_bulk(std::size_t most, std::uint32_t slots, std::optional<std::uint64_t> anew_from,
+                                        bool goes_on) {
   SendState& state = direction_.sending;
   const std::size_t size = bulk_size();
   if (!slot_free(slots)) return {};
@@ -161,9 +162,10 @@ std::span<std::byte> Sender::claim_bulk(std::size_t most, std::uint32_t slots, s
     return used == 0 ? size : size - std::min(size, used + kLine);  // crowd()
   };
   const std::size_t skipped = size - tail % size < least ? size - tail % size : 0;
-  if (free() < least + skipped || tail % size >= kStartOverAfter) refresh(direction_);
   // All of it was read: start over, so that a connection with little to say stays within little memory and cache.
-  if (tail % size >= kStartOverAfter && bulk_used(tail) == 0) {
+  const bool may_start_over = !goes_on && tail % size >= kStartOverAfter;
+  if (may_start_over || free() < least + skipped) refresh(direction_);
+  if (may_start_over && bulk_used(tail) == 0) {
     tail += size - tail % size;
     anew_from = before;
   }
@@ -207,7 +209,8 @@ std::optional<std::uint64_t> Sender::begins_anew_where_read(std::size_t bytes) {
   SendState& state = direction_.sending;
   const std::uint32_t slot = direction_.tally.chunk_slot.load(std::memory_order_relaxed);
   const auto seen = static_cast<std::int32_t>(state.seen_head.load(std::memory_order_relaxed) - slot);  // beyond it
-  if (seen < 0) return std::nullopt;
+  // What a message of the peer said long ago may be half of all positions behind, and look as if it were ahead.
+  if (seen < 0 || unread(tail().position()) > kSlots) return std::nullopt;
   const std::uint64_t tail = state.bulk_tail.load(std::memory_order_relaxed);
   const std::uint64_t last = direction_.tally.chunk_from.load(std::memory_order_relaxed);
   const std::uint64_t read = seen > 0 ? tail : last;
@@ -276,7 +279,7 @@ std::size_t Sender::write(Pieces& pieces) {
     std::size_t sent = std::min(left, most);
     std::span<std::byte> chunk;
     if (left > kSmallMessage) {
-      chunk = claim_bulk(best_chunk(pieces, left));
+      chunk = claim_bulk(best_chunk(pieces, left), kUsualSlots, std::nullopt, total != 0);
       // No room in the bulk area: wait for it rather than cut a large message into lines, unless there is no memory.
       if (chunk.empty() && !lacks_memory_) break;
     }

@@ -130,8 +130,9 @@ class Sender {
   // Whether it does, and then from where on nothing is unread in what that leaves out.
   std::optional<std::uint64_t> begins_anew_where_read(std::size_t bytes);
   bool commit(std::size_t bytes);
+  // `goes_on`: with a message, right behind its chunk before.
   std::span<std::byte> claim_bulk(std::size_t most, std::uint32_t slots = kUsualSlots,
-                                  std::optional<std::uint64_t> anew_from = std::nullopt);
+                                  std::optional<std::uint64_t> anew_from = std::nullopt, bool goes_on = false);
   void publish_bulk(std::size_t bytes, std::size_t claimed);
   void copy(std::byte* to, const std::byte* from, std::size_t size, Ahead ahead);
   void copy_all(Pieces& pieces, std::span<std::byte> chunk, Ahead ahead = Ahead::both);
