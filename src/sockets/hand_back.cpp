@@ -185,7 +185,8 @@ bool use_under_lock_of_peer(Connection& connection, const Deadline& deadline, Us
       if (!word.compare_exchange_strong(holder, thread_mark())) continue;
       Receiver(connection.memory, connection.out()).recover();
       use();
-      word.exchange(holder);  // what it took off TCP only its own side can put right
+      std::uint32_t own = thread_mark();
+      word.compare_exchange_strong(own, holder);  // what it took off TCP only its own side can put right
       return true;
     }
     if (deadline.expired(Clock::steady().now_ns())) return false;
@@ -236,18 +237,25 @@ bool send_unread_before_leaving(Connection& connection, int fd) {
   connection.own().request.fetch_or(kEmptying);
   nap(kSettledNs);
   bool all = true, too_much = false;
+  std::size_t most = SIZE_MAX;
+  int in_vain = 0;
   const auto send_it = [&] {
     const std::size_t bytes = Receiver(connection.memory, connection.out()).bytes_ready();
     if (bytes == 0 || wants_take_back(connection)) return;
     too_much = !tcp_has_room_for(fd, bytes);
-    if (too_much) return;
+    if (too_much) {
+      in_vain = bytes < std::exchange(most, bytes) ? 0 : in_vain + 1;
+      return;
+    }
     out.path.sent_again.store(1);
     leave_ring(out, fd, connection.opened.load(std::memory_order_relaxed));
     all = send_ring_over_tcp(connection.memory, connection.out(), fd, false);
   };
+  // Whoever reads makes it less.
+  constexpr int kEnough = 4;
   do {
     too_much = false;
-  } while (use_under_lock_of_peer(connection, deadline, send_it) && too_much &&  // there is less of it every moment
+  } while (use_under_lock_of_peer(connection, deadline, send_it) && too_much && in_vain < kEnough &&
            !deadline.expired(Clock::steady().now_ns()) && !is_read_empty(connection, kPatienceNs));
   connection.own().request.fetch_and(~std::uint32_t{kEmptying});
   if (!all) send_ring_over_tcp(connection.memory, connection.out(), fd, true);
