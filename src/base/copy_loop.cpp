@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -145,6 +146,11 @@ void copy_through_ring(void* destination, const void* source, std::size_t size, 
 void copy_past_caches(void* destination, const void* source, std::size_t size) {
   copy_any<Ahead::read, Written::past_caches>(destination, source, size);
   end_streaming();
+}
+
+void prepare_copies() {
+  for (const Ahead ahead : {Ahead::nothing, Ahead::read, Ahead::both}) copy_through_ring(nullptr, nullptr, 0, ahead);
+  copy_past_caches(nullptr, nullptr, 0);
 }
 
 }  // namespace viaduct

@@ -21,4 +21,8 @@ void copy_through_ring(void* destination, const void* source, std::size_t size, 
 // means to wait until the other's cache has given it up. Done before anything that is stored next.
 void copy_past_caches(void* destination, const void* source, std::size_t size);
 
+// How this processor copies best is found out at the first use of each of them: now, for whoever must not do so then,
+// as in a signal handler.
+void prepare_copies();
+
 }  // namespace viaduct

@@ -20,7 +20,8 @@ class FarReader {
   };
   // How the next so many bytes are to be copied.
   Way next(std::size_t bytes) {
-    if (bytes < kWorthTiming || --until_timed_ != 0) [[likely]]
+    if (bytes < kWorthTiming) return {false, false};  // too short to tell, and what nobody times might stay so for good
+    if (--until_timed_ != 0) [[likely]]
       return {past_caches_, false};
     return timed();
   }

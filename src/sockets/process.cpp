@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "base/clock.hpp"
+#include "base/copy_loop.hpp"
 #include "base/spin.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
@@ -37,6 +38,7 @@ __attribute__((constructor(200))) void start() {
   (void)own_pid();
   (void)Clock::steady();  // what is made at its first use must not be so in a signal handler
   (void)relaxing_is_brief();
+  prepare_copies();
   remember_own_loader();
   ::pthread_atfork(before_fork, nullptr, in_forked_child);
   ::at_quick_exit(finish);

@@ -54,6 +54,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.named.store(false);
   connection.full_since_ns.store(0);
   connection.tiny_stream.forget();
+  connection.reader = FarReader{};
   connection.next_line.store(nullptr);
   connection.next_bulk.store(nullptr);
   connection.sent_in_a_row.store(0);
