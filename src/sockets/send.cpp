@@ -179,7 +179,7 @@ namespace {
 
 [[gnu::hot]] bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size) {
   const AtMemory here;
-  if (size - 1 >= kLargestChunk || !connection.attached()) return false;
+  if (size - 1 >= kUsualChunk || !connection.attached()) return false;
   Direction& out = connection.outgoing();
   {
     const HeldLock held(out.sending.lock);

@@ -63,7 +63,7 @@ ssize_t straight_from_file(Connection& connection, int fd, int file, off_t at, s
 
 // By way of a buffer; waits for room, if the descriptor does.
 ssize_t by_buffer(Connection& connection, int fd, int file, off_t at, std::size_t most, bool& cut_short) {
-  char buffer[kLargestChunk];
+  char buffer[kUsualChunk];
   const ssize_t got = ::pread(file, buffer, std::min(most, sizeof buffer), at);
   if (got <= 0) return got;
   const iovec piece{buffer, static_cast<std::size_t>(got)};
@@ -77,7 +77,7 @@ ssize_t by_buffer(Connection& connection, int fd, int file, off_t at, std::size_
 ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset, std::size_t count) {
   const AtMemory here;
   // What is cut here the kernel would have taken at once, before the peer's answer.
-  if (count > kLargestChunk) {
+  if (count > kUsualChunk) {
     if (tells_reset(connection)) return -1;
     const Route route = next_route(connection, fd);
     if (route == Route::tcp) return tells_reset(connection) ? -1 : kernel::libc().sendfile(fd, file, offset, count);

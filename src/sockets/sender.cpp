@@ -20,7 +20,7 @@ constexpr std::size_t kStartOverAfter = std::size_t{64}
                                         << 10;  // bytes used before an empty bulk area starts at 0 again
 constexpr std::size_t kCommitStep = std::size_t{64} << 10;
 constexpr std::size_t kTimesTheCache = 4;
-constexpr std::size_t kMuch = 2 * kLargestChunk;
+constexpr std::size_t kMuch = 2 * kUsualChunk;
 
 // A copy reads whole lines faster than halves of two: where much lies side by side, the first chunk is so short that
 // the others begin with a line of it.
@@ -153,7 +153,7 @@ std::span<std::byte> Sender::claim_bulk(std::size_t most, std::uint32_t slots, s
   SendState& state = direction_.sending;
   const std::size_t size = bulk_size();
   if (!slot_free(slots)) return {};
-  most = std::min(most, kLargestChunk);
+  most = std::min(most, is_long_ && size >= 16 * kLargestChunk ? kLargestChunk : kUsualChunk);
   const std::size_t least = std::min(whole_lines(most), kLeastChunk);
   const std::uint64_t before = state.bulk_tail.load(std::memory_order_relaxed);
   std::uint64_t tail = anew_from ? before + size - before % size : before;
@@ -259,7 +259,7 @@ std::size_t Sender::write_crowded(Pieces& pieces) {
       copy_all(pieces, chunk);
       publish(tail().neighbour(), tail().position() - 1, (before.length + chunk.size()) | kInBulk, before.mark);
     } else {
-      const std::span<std::byte> claimed = claim_bulk(kLargestChunk, kManySlots);
+      const std::span<std::byte> claimed = claim_bulk(kUsualChunk, kManySlots);
       if (claimed.size() < kLeastChunk) break;
       chunk = claimed.first(std::min(left, claimed.size() - kLine));
       copy_all(pieces, chunk);
@@ -326,7 +326,7 @@ bool enough_room(std::uint32_t slots_used, std::size_t bulk_size, std::size_t bu
   const std::uint32_t slots = third                                        ? kManySlots / 3
                               : wanted == Sender::Room::a_quarter_of_slots ? kManySlots / 4
                                                                            : kSlotsForCrowds + 2;
-  const std::size_t bulk = third ? bulk_size / 3 : std::min(3 * kLargestChunk, bulk_size / 4);
+  const std::size_t bulk = third ? bulk_size / 3 : std::min(3 * kUsualChunk, bulk_size / 4);
   return slots_used <= kManySlots - slots && bulk_size - bulk_used >= bulk;
 }
 

@@ -43,7 +43,8 @@ constexpr std::size_t kBesideTrailer = kInlineBytes - 8;
 constexpr std::uint32_t kFewSlots = 8;
 constexpr std::size_t kLeastBulkBytes = std::size_t{64} << 10;
 constexpr std::size_t kMostBulkBytes = std::size_t{4} << 20;
-constexpr std::size_t kLargestChunk = std::size_t{16} << 10;
+constexpr std::size_t kUsualChunk = std::size_t{16} << 10;
+constexpr std::size_t kLargestChunk = (std::size_t{32} << 10) - kLine;  // of long messages
 
 // Where a direction's bytes go. A sender moves on, never back.
 enum Mode : std::uint32_t {

@@ -18,8 +18,8 @@ constexpr std::size_t kLargest = std::size_t{1} << 20;
 FarReader one_that_is_far() {
   FarReader reader;
   for (int i = 0; i < 1000; ++i)
-    if (const FarReader::Way way = reader.next(kLargestChunk); way.timed)
-      reader.took(kLargestChunk, way.past_caches ? 400 : 6000);
+    if (const FarReader::Way way = reader.next(kUsualChunk); way.timed)
+      reader.took(kUsualChunk, way.past_caches ? 400 : 6000);
   return reader;
 }
 

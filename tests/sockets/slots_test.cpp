@@ -217,7 +217,7 @@ TEST_F(SlotsTest, TwoThreadsGoEveryWay) {
             std::min<std::uint64_t>(1 + random() % (random() % 4 != 0 ? 112 : 20'000), kBytes - sent));
         const StreamLock lock(memory_.direction(out).sending.lock);
         const std::uint64_t before = sending.sent;
-        if (size > Sender::kSmallMessage && size <= kLargestChunk && random() % 2 == 0)
+        if (size > Sender::kSmallMessage && size <= kUsualChunk && random() % 2 == 0)
           send_chunk(out, size);
         else if (size > Sender::kSmallMessage || !send_small(out, size, random() % 4 == 0))
           send(out, size);

@@ -57,7 +57,7 @@ TEST_F(StreamTest, CrowdsOfSmallMessagesFitWhereSlotsDoNot) {
   while (const std::size_t now = write(bytes_from(sent, 20))) sent += now;
   EXPECT_LT(sent, kSlots * kInlineBytes);
   while (const std::size_t now = write_crowded(bytes_from(sent, 20))) sent += now;
-  EXPECT_GT(sent, 31 * (kLargestChunk - 2 * kLine));
+  EXPECT_GT(sent, 31 * (kUsualChunk - 2 * kLine));
   EXPECT_EQ(Receiver(memory_, 0).bytes_ready(), sent);
   EXPECT_EQ(read(2 * sent), bytes_from(0, sent));
 }
