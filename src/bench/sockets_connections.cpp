@@ -71,14 +71,11 @@ class SocketsConnections {
     return {};
   }
 
-  // Each sample by a new pair of processes: where its memory happens to lie makes some of them a few in a hundred
-  // slower.
   template <class Run>
   static double by_new_pair(const PlainSetup& setup, Run run) {
-    auto pair = PlainPair::start(setup);
-    if (!pair) give_up(pair.error().message());
-    (void)run(**pair);
-    return best_of_runs([&] { return run(**pair); });
+    const auto pair = SocketsSuite::new_pair(setup);
+    (void)run(*pair);
+    return best_of_runs([&] { return run(*pair); });
   }
 
   void add_both_metrics(const char* name, const std::vector<Entry>& entries) {
