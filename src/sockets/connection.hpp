@@ -109,7 +109,7 @@ struct alignas(kLine) Connection {
   std::atomic<bool> two_lines{false};       // the last short message took so many: both are looked at
   Spinner receive_spinner{settings().spin_ns};
   Spinner send_spinner{settings().spin_ns};
-  FarReader reader;                             // under the sending half's lock
+  FarReader reader;  // whether the peer shares a cache with us; under the sending half's lock
   std::atomic<std::uint64_t> full_since_ns{0};  // the sender has waited for room, and nobody has read a slot: head
   std::atomic<std::uint64_t> full_head{0};
   std::uint64_t last_look_tick = 0;  // of the coarse clock, when the kernel was last asked whether the peer lives
