@@ -166,6 +166,12 @@ void mark_order(Connection& connection, Sender& ring) {
   put_in_order(connection, ring, 0);
   this_thread.last_sent_on = &connection;
 }
+[[gnu::cold]] void unmark_order(Connection& connection, SentMark mark) {
+  if (!mark.after_tcp()) return;
+  connection.tcp_used_then.store(0, std::memory_order_relaxed);
+  if (this_thread.last_sent_on == &connection) this_thread.last_sent_on = nullptr;
+}
+
 
 namespace {
 
@@ -199,7 +205,7 @@ namespace {
     const bool small = size <= Sender::kSmallMessage;
     const bool more_follows = before >= kSendsInARow;
     if (!(small ? ring.write_small(bytes, size, more_follows) : ring.write_chunk(bytes, size, more_follows)))
-      return false;
+      return unmark_order(connection, ring.mark()), false;
     connection.sent_in_a_row.store(before + 1, std::memory_order_relaxed);
     connection.next_bulk.store(small ? nullptr : ring.next_bulk(), std::memory_order_relaxed);
     connection.next_line.store(ring.next_line(), std::memory_order_relaxed);
@@ -298,6 +304,7 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
         written = ring.write(pieces);
         if (!pieces.done() && !may_wait) may_wait = waits();
         if (!pieces.done() && !*may_wait) written += ring.write_crowded(pieces);  // at once: nobody's bytes in between
+        if (written == 0) unmark_order(connection, ring.mark());
         connection.next_bulk.store(written > Sender::kSmallMessage ? ring.next_bulk() : nullptr,
                                    std::memory_order_relaxed);
       }

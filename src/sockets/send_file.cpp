@@ -50,6 +50,7 @@ ssize_t straight(Connection& connection, int fd, std::size_t most, Read&& read) 
     mark_order(connection, ring);
     moved = ring.write_by(most, [&](std::span<std::byte> chunk) { return read(iovec{chunk.data(), chunk.size()}); });
   }  // F1
+    if (moved <= 0) unmark_order(connection, ring.mark());
   if (moved > 0 && out.data.armed.load(std::memory_order_relaxed) != 0) wake_receiver(connection, fd);
   return moved;
 }

@@ -38,6 +38,7 @@ class Sender {
 
   // Says of what is written from now on when that was.
   void sent_at(SentMark mark) { mark_ = mark; }
+  SentMark mark() const { return mark_; }
   // Learns meanwhile how bytes get into the bulk area best.
   void learn(FarReader& reader) { reader_ = &reader; }
   // What is written is part of a message of so many bytes.

@@ -63,6 +63,8 @@ Route next_route(Connection& connection, int fd);
 // Under the sending lock, before something is put into the ring: its place among all that is sent (order.hpp).
 void mark_order(Connection& connection, Sender& ring);
 
+// Nothing was put there after all. What comes instead is to be heard behind what went over TCP before, as this was.
+void unmark_order(Connection& connection, SentMark mark);
 // The usual case in few instructions: a message that fits a line, on a connection that is on the ring in that
 // direction. Zero, or false: take the long way.
 bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size);

@@ -250,7 +250,8 @@ CASE(epoll, order, "a peer that sends on one connection after the other, some of
       for (std::size_t i = 1; i < kWarm; ++i) std::swap(order[i], order[below(i + 1)]);
       if (below(2) == 0) std::rotate(order.begin(), order.begin() + kWarm, order.end());
       const bool closing = below(2) == 0;  // the last one ends its connection instead
-      const auto bytes = [](std::size_t which) { return 1 + which * 20; };
+      // In one line, or two.
+      const auto bytes = [round](std::size_t which) { return 1 + (which * 20 + round * 31) % 112; };
       std::string sent, heard;
       epoll_event nothing;
       call("nothing yet", ::epoll_wait(set, &nothing, 1, 0));
