@@ -84,9 +84,10 @@ ExitCode hand_back(const std::string& text, double seconds) {
   for (const Asked& each : *asked) {
     const bool before = each.socket.out.route == Route::tcp_again && each.socket.in.route == Route::tcp_again;
     fmt::print("{}:{}  {} - {}  {}\n", each.socket.pid, each.socket.fd, each.socket.local, each.socket.peer,
-               before                   ? "was on TCP again before"
-               : each.stream.returned() ? "is on TCP again"
-                                        : "asked: each direction returns to TCP with its next send");
+               before ? "was on TCP again before"
+               : each.stream.returned()
+                   ? "is on TCP again"
+                   : "asked: each direction returns to TCP with its next send, when not too much is unread");
   }
   return ExitCode::ok;
 }

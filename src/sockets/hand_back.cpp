@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <optional>
 #include <utility>
 
@@ -54,7 +55,10 @@ class RoomySendBuffer {
  public:
   explicit RoomySendBuffer(int fd) : fd_(fd) {}
   ~RoomySendBuffer() {
-    if (size_ != 0) resize(size_ / 2);  // the kernel doubles what it is told
+    if (size_ != 0) {
+      resize(size_ / 2);                      // the kernel doubles what it is told
+      set(SOL_SOCKET, SO_BUF_LOCK, locked_);  // where nobody had set it, it grows by itself again
+    }
     if (unsent_) set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, *unsent_);
   }
   RoomySendBuffer(const RoomySendBuffer&) = delete;
@@ -68,6 +72,7 @@ class RoomySendBuffer {
     const int size = get(SOL_SOCKET, SO_SNDBUF), unsent = get(IPPROTO_TCP, TCP_NOTSENT_LOWAT);
     if (set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kNoLimit)) unsent_ = unsent;
     const int much = static_cast<int>(kMostBulkBytes);
+    locked_ = get(SOL_SOCKET, SO_BUF_LOCK);
     if (size < 2 * much &&
         (set(SOL_SOCKET, SO_SNDBUFFORCE, much) || (size < kAnybodyMay && set(SOL_SOCKET, SO_SNDBUF, much))))
       size_ = size;
@@ -89,7 +94,7 @@ class RoomySendBuffer {
 
   int fd_;
   bool grown_ = false;
-  int size_ = 0;  // as it was
+  int size_ = 0, locked_ = 0;  // as it was
   std::optional<int> unsent_;
 };
 
@@ -170,6 +175,10 @@ bool wait_until_free(const std::atomic<std::uint32_t>& lock, std::uint64_t patie
 // that time; a peer that is awake, or was just woken, has done what was asked of it.
 constexpr std::uint64_t kSettledNs = 3'000'000;
 
+bool wants_take_back(const Connection& connection) {
+  return (connection.peer().request.load() & kTakeBack) != 0;
+}
+
 // The receiving lock of the peer. False: whoever holds it did not let go in time.
 template <class Use>
 bool use_under_lock_of_peer(Connection& connection, const Deadline& deadline, Use&& use) {
@@ -189,7 +198,7 @@ bool use_under_lock_of_peer(Connection& connection, const Deadline& deadline, Us
       word.compare_exchange_strong(own, holder);  // what it took off TCP only its own side can put right
       return true;
     }
-    if (deadline.expired(Clock::steady().now_ns())) return false;
+    if (deadline.expired(Clock::steady().now_ns()) || wants_take_back(connection)) return false;
   }
 }
 
@@ -204,14 +213,11 @@ bool tcp_has_room_for(int fd, std::size_t bytes) {
   return used < all && bytes + bytes / kOverhead + kSpare < all - used;
 }
 
-bool wants_take_back(const Connection& connection) {
-  return (connection.peer().request.load() & kTakeBack) != 0;
-}
-
 // Under the sending lock, on the ring: a peer that is reading empties it, within a short time.
-bool is_read_empty(const Connection& connection, std::uint64_t patience_ns) {
+bool is_read_empty(const Connection& connection) {
+  constexpr std::uint64_t kPatienceNs = 1'000'000;
   Receiver unread(connection.memory, connection.out());
-  const Deadline deadline = Deadline::at_ns(Clock::steady().now_ns() + patience_ns);
+  const Deadline deadline = Deadline::at_ns(Clock::steady().now_ns() + kPatienceNs);
   while (unread.has_data()) {
     if (deadline.expired(Clock::steady().now_ns()) || wants_take_back(connection)) return false;
     ::sched_yield();
@@ -219,30 +225,41 @@ bool is_read_empty(const Connection& connection, std::uint64_t patience_ns) {
   return true;
 }
 
+// Nobody has ended, so that what is in the ring will be read.
+bool will_be_read(const Connection& connection, int fd) {
+  const End& peer = connection.peer();
+  return connection.own().finished.load() == 0 && peer.closed.load() == 0 &&
+         (peer.finished.load() != 0 || !tcp_peer_ended(fd));
+}
+
+struct Patience {
+  std::uint64_t ns;
+  int looks_in_vain;  // in a row, between which the peer read nothing
+};
+// Who gives the socket away has only this chance. What was asked for from outside takes its time from a call of the
+// program's, which should not notice, and there is a next time.
+constexpr Patience kGivingAway{200'000'000, INT_MAX}, kAsked{20'000'000, 4};
+constexpr std::uint64_t kAskedAgainNs = 50'000'000;
+
 // Under the sending lock, on the ring. The peer's end may be given to somebody who knows no rings, as this one is, and
 // behind what is sent over TCP from now on it would be too late to send what is unread: so that goes first. Until it
 // does the peer reads it; and from then on under the peer's own lock, so that whoever was told of bytes finds them.
 // False: it stays in the ring.
-bool send_unread_before_leaving(Connection& connection, int fd) {
-  constexpr std::uint64_t kPatienceNs = 1'000'000;
-  // Less than memory rests that somebody else has closed (retired.hpp).
-  constexpr std::uint64_t kLongestNs = 20'000'000;
-  const Deadline deadline = Deadline::at_ns(Clock::steady().now_ns() + kLongestNs);
+bool send_unread_before_leaving(Connection& connection, int fd, Patience patience) {
+  const Deadline deadline = Deadline::at_ns(Clock::steady().now_ns() + patience.ns);
   Direction& out = connection.outgoing();
-  const End& peer = connection.peer();
-  const bool is_read = connection.own().finished.load() == 0 && peer.closed.load() == 0 &&
-                       (peer.finished.load() != 0 || !tcp_peer_ended(fd));
-  if (!is_read || is_read_empty(connection, kPatienceNs) || wants_take_back(connection)) return false;
+  if (!will_be_read(connection, fd) || is_read_empty(connection) || wants_take_back(connection)) return false;
   // Who reads takes its lock so that we can take it too.
   connection.own().request.fetch_or(kEmptying);
   nap(kSettledNs);
+  RoomySendBuffer socket(fd);
   bool all = true, too_much = false;
   std::size_t most = SIZE_MAX;
   int in_vain = 0;
   const auto send_it = [&] {
     const std::size_t bytes = Receiver(connection.memory, connection.out()).bytes_ready();
     if (bytes == 0 || wants_take_back(connection)) return;
-    too_much = !tcp_has_room_for(fd, bytes);
+    too_much = !tcp_has_room_for(fd, bytes) && !(socket.grow() && tcp_has_room_for(fd, bytes));
     if (too_much) {
       in_vain = bytes < std::exchange(most, bytes) ? 0 : in_vain + 1;
       return;
@@ -252,17 +269,24 @@ bool send_unread_before_leaving(Connection& connection, int fd) {
     all = send_ring_over_tcp(connection.memory, connection.out(), fd, false);
   };
   // Whoever reads makes it less.
-  constexpr int kEnough = 4;
   do {
     too_much = false;
-  } while (use_under_lock_of_peer(connection, deadline, send_it) && too_much && in_vain < kEnough &&
-           !deadline.expired(Clock::steady().now_ns()) && !is_read_empty(connection, kPatienceNs));
+  } while (use_under_lock_of_peer(connection, deadline, send_it) && too_much && in_vain < patience.looks_in_vain &&
+           !deadline.expired(Clock::steady().now_ns()) && !is_read_empty(connection));
   connection.own().request.fetch_and(~std::uint32_t{kEmptying});
   if (!all) send_ring_over_tcp(connection.memory, connection.out(), fd, true);
   return out.path.mode.load() == kBack;
 }
 
-enum class Unread { stays, goes_first };
+// What becomes of bytes in the ring: they stay for whoever reads it; they go over TCP, if they can within a time; or
+// the ring is not left before they are gone, one way or the other.
+enum class Unread { stays, goes_first, goes_first_or_is_waited_for, is_waited_for };
+
+// Under the sending lock, on the ring.
+bool is_to_wait(Connection& connection, int fd, Unread unread) {
+  if (unread == Unread::stays || unread == Unread::goes_first) return false;
+  return will_be_read(connection, fd) && !is_read_empty(connection);
+}
 
 void leave_ring_for_good(Connection& connection, int fd, Why why, Unread unread) {
   const SendingLock lock(connection.memory, connection.out());
@@ -273,8 +297,13 @@ void leave_ring_for_good(Connection& connection, int fd, Why why, Unread unread)
   if (mode == kRing && connection.peer().closed.load() == 0 &&
       (connection.incoming().room.armed.exchange(0) & kInPoll) != 0)
     ring_once(connection, fd);
-  const bool gone = mode == kRing && unread == Unread::goes_first && send_unread_before_leaving(connection, fd);
+  const bool sends_it = unread == Unread::goes_first || unread == Unread::goes_first_or_is_waited_for;
+  const bool gone = mode == kRing && sends_it &&
+                    send_unread_before_leaving(connection, fd, unread == Unread::goes_first ? kGivingAway : kAsked);
+  const bool waits = !gone && mode == kRing && is_to_wait(connection, fd, unread);
   if (!gone && wants_take_back(connection)) return serve_take_back(connection, fd);
+  if (waits)
+    return connection.hand_back_from_ns.store(Clock::steady().now_ns() + kAskedAgainNs, std::memory_order_relaxed);
   if (!gone) leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
   connection.set_why(why);
   restore_options(connection, fd);
@@ -309,11 +338,19 @@ class KeptOpen {
 }  // namespace
 
 void hand_back_sending(Connection& connection, int fd, Why why) {
-  // Somebody outside wants it, not this program: there is time to leave nothing behind.
-  const bool asked = (connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0;
-  if (!asked || !sends_on_ring(connection)) return hand_back_sending(connection, fd, why, Unread::stays);
+  hand_back_sending(connection, fd, why, Unread::stays);
+}
+
+bool hand_back_is_due(const Connection& connection) {
+  return (connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0 &&
+         Clock::steady().now_ns() >= connection.hand_back_from_ns.load(std::memory_order_relaxed);
+}
+
+void hand_back_if_read(Connection& connection, int fd) {
+  if (!sends_on_ring(connection)) return hand_back_sending(connection, fd, Why::handed_back);
   const KeptOpen kept(connection, fd);
-  hand_back_sending(connection, fd, why, kept.holds() ? Unread::goes_first : Unread::stays);
+  hand_back_sending(connection, fd, Why::handed_back,
+                    kept.holds() ? Unread::goes_first_or_is_waited_for : Unread::is_waited_for);
 }
 
 void serve_take_back(Connection& connection, int fd) {
@@ -420,8 +457,8 @@ void serve_requests(Connection& connection, int fd) {
     const SendingLock lock(connection.memory, connection.out());
     serve_take_back(connection, fd);
   }
-  if ((connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0)
-    hand_back_sending(connection, fd, Why::handed_back);
+  if (hand_back_is_due(connection))
+    hand_back_if_read(connection, fd);
   else
     sets_note_back(connection);  // a process of the other side may have done it for us
 }

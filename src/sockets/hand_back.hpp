@@ -9,6 +9,11 @@ namespace viaduct::sockets {
 // Sending goes over TCP from now on and for good; the receiver takes what the ring holds first.
 void hand_back_sending(Connection& connection, int fd, Why why);
 
+// The same because somebody outside has asked for it, with time to leave nothing behind: where there is more unread
+// than can go over TCP first, it is left for later. Whether this is the time to try:
+bool hand_back_is_due(const Connection& connection);
+void hand_back_if_read(Connection& connection, int fd);
+
 // Under the sending lock: what the peer has not read goes over TCP, because it wants it so.
 void serve_take_back(Connection& connection, int fd);
 

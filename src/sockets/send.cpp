@@ -106,10 +106,9 @@ Route choose(Connection& connection, int fd, bool look_closely) {
     return Route::tcp_counted;
   }
   if (mode == kBack) return Route::tcp;
-  const bool leave = connection.own().finished.load(std::memory_order_relaxed) != 0 ||
-                     (connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0 ||
-                     peer_is_gone(connection, fd, look_closely);
-  return leave ? Route::tcp : Route::ring;
+  if (connection.own().finished.load(std::memory_order_relaxed) != 0 || peer_is_gone(connection, fd, look_closely))
+    return Route::tcp;
+  return hand_back_is_due(connection) ? Route::asked_back : Route::ring;
 }
 
 constexpr std::uint32_t kKeepMark = 64;  // sends: so that a slot's header never says again what it said (Stillness)
@@ -166,12 +165,12 @@ void mark_order(Connection& connection, Sender& ring) {
   put_in_order(connection, ring, 0);
   this_thread.last_sent_on = &connection;
 }
+
 [[gnu::cold]] void unmark_order(Connection& connection, SentMark mark) {
   if (!mark.after_tcp()) return;
   connection.tcp_used_then.store(0, std::memory_order_relaxed);
   if (this_thread.last_sent_on == &connection) this_thread.last_sent_on = nullptr;
 }
-
 
 namespace {
 
@@ -254,11 +253,12 @@ bool goes_on_when_full(Connection& connection, int fd, SendWait& wait, bool may_
 }
 
 Route next_route(Connection& connection, int fd) {
-  serve_requests(connection, fd);
-  const Route route = [&] {
+  Route route;
+  do {
+    serve_requests(connection, fd);
     const SendingLock lock(connection.memory, connection.out());
-    return choose(connection, fd, true);
-  }();
+    route = choose(connection, fd, true);
+  } while (route == Route::asked_back);
   if (route != Route::ring) note_tcp_use();
   if (route == Route::tcp) {
     (void)find_reset(connection, fd);
@@ -308,6 +308,10 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
         connection.next_bulk.store(written > Sender::kSmallMessage ? ring.next_bulk() : nullptr,
                                    std::memory_order_relaxed);
       }
+    }
+    if (route == Route::asked_back) [[unlikely]] {
+      hand_back_if_read(connection, fd);
+      continue;
     }
     if (route != Route::ring) [[unlikely]] {
       const bool reset = route == Route::tcp && peer_lost_bytes(connection, fd);

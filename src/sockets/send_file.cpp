@@ -44,13 +44,14 @@ ssize_t straight(Connection& connection, int fd, std::size_t most, Read&& read) 
   ssize_t moved = 0;
   {
     const SendingLock lock(connection.memory, connection.out(), connection.alone());
-    if ((own.request.load() | own.finished.load() | peer.request.load() | peer.closed.load()) != 0) return 0;
+    const std::uint32_t asked = (own.request.load() | peer.request.load()) & ~std::uint32_t{kHandBack};
+    if ((asked | own.finished.load() | peer.closed.load()) != 0 || hand_back_is_due(connection)) return 0;
     if (out.path.mode.load(std::memory_order_relaxed) != kRing) return 0;
     Sender ring(connection.memory, connection.out());
     mark_order(connection, ring);
     moved = ring.write_by(most, [&](std::span<std::byte> chunk) { return read(iovec{chunk.data(), chunk.size()}); });
-  }  // F1
     if (moved <= 0) unmark_order(connection, ring.mark());
+  }  // F1
   if (moved > 0 && out.data.armed.load(std::memory_order_relaxed) != 0) wake_receiver(connection, fd);
   return moved;
 }

@@ -56,15 +56,16 @@ bool tells_reset(Connection& connection);
 // The ring is full. False: errno says why nothing more is sent. `has_some`: of this call something is.
 bool goes_on_when_full(Connection& connection, int fd, SendWait& wait, bool may_wait, bool has_some);
 // How the next bytes go. tcp: for good, and there may be a reset to tell now. tcp_counted: while the peer does not use
-// the ring yet; own().raw_senders counts this one already.
-enum class Route { ring, tcp, tcp_counted };
+// the ring yet; own().raw_senders counts this one already. asked_back: to be asked again when hand_back_if_read() has
+// tried, which next_route() does itself.
+enum class Route { ring, tcp, tcp_counted, asked_back };
 Route next_route(Connection& connection, int fd);
 
 // Under the sending lock, before something is put into the ring: its place among all that is sent (order.hpp).
 void mark_order(Connection& connection, Sender& ring);
-
 // Nothing was put there after all. What comes instead is to be heard behind what went over TCP before, as this was.
 void unmark_order(Connection& connection, SentMark mark);
+
 // The usual case in few instructions: a message that fits a line, on a connection that is on the ring in that
 // direction. Zero, or false: take the long way.
 bool quick_send(Connection& connection, int fd, const void* bytes, std::size_t size);
