@@ -112,7 +112,8 @@ struct alignas(kLine) Connection {
   FarReader reader;  // whether the peer shares a cache with us; under the sending half's lock
   std::atomic<std::uint64_t> full_since_ns{0};  // the sender has waited for room, and nobody has read a slot: head
   std::atomic<std::uint64_t> full_head{0};
-  std::atomic<std::uint64_t> hand_back_from_ns{0};  // not to be tried before: there was too much unread
+  std::atomic<std::uint64_t> hand_back_from_ns{0};   // not to be tried before: there was too much unread
+  std::atomic<std::uint64_t> hand_back_pause_ns{0};  // nor then, if there is still
   std::uint64_t last_look_tick = 0;  // of the coarse clock, when the kernel was last asked whether the peer lives
   std::atomic<std::uint32_t> vain_asks{0};  // the peer says that it has gone, the kernel does not
 

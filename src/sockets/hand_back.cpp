@@ -20,11 +20,16 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/peer_socket.hpp"
+#include "sockets/retired.hpp"
 #include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
+
+#ifndef SO_BUF_LOCK  // the kernel has it since 5.15
+#define SO_BUF_LOCK 72
+#endif
 
 namespace viaduct::sockets {
 
@@ -237,9 +242,11 @@ struct Patience {
   int looks_in_vain;  // in a row, between which the peer read nothing
 };
 // Who gives the socket away has only this chance. What was asked for from outside takes its time from a call of the
-// program's, which should not notice, and there is a next time.
-constexpr Patience kGivingAway{200'000'000, INT_MAX}, kAsked{20'000'000, 4};
-constexpr std::uint64_t kAskedAgainNs = 50'000'000;
+// program's, which should not notice, and there is a next time. Either is less than memory rests that another process
+// has closed (retired.hpp), whose threads may wait for the sending lock.
+constexpr Patience kGivingAway{60'000'000, INT_MAX}, kAsked{20'000'000, 2};
+static_assert(kGivingAway.ns < kGraceNs);
+constexpr std::uint64_t kAskedAgainNs = 50'000'000, kLongestAgainNs = 800'000'000;
 
 // Under the sending lock, on the ring. The peer's end may be given to somebody who knows no rings, as this one is, and
 // behind what is sent over TCP from now on it would be too late to send what is unread: so that goes first. Until it
@@ -282,28 +289,33 @@ bool send_unread_before_leaving(Connection& connection, int fd, Patience patienc
 // the ring is not left before they are gone, one way or the other.
 enum class Unread { stays, goes_first, goes_first_or_is_waited_for, is_waited_for };
 
-// Under the sending lock, on the ring.
-bool is_to_wait(Connection& connection, int fd, Unread unread) {
-  if (unread == Unread::stays || unread == Unread::goes_first) return false;
-  return will_be_read(connection, fd) && !is_read_empty(connection);
+bool may_be_put_off(Unread unread) {
+  return unread == Unread::goes_first_or_is_waited_for || unread == Unread::is_waited_for;
+}
+
+// Under the sending lock, on the ring. More and more rarely, where nobody reads.
+void put_off(Connection& connection) {
+  const std::uint64_t pause = std::max(connection.hand_back_pause_ns.load(std::memory_order_relaxed), kAskedAgainNs);
+  connection.hand_back_from_ns.store(Clock::steady().now_ns() + pause, std::memory_order_relaxed);
+  connection.hand_back_pause_ns.store(std::min(2 * pause, kLongestAgainNs), std::memory_order_relaxed);
 }
 
 void leave_ring_for_good(Connection& connection, int fd, Why why, Unread unread) {
   const SendingLock lock(connection.memory, connection.out());
   const std::uint32_t mode = connection.outgoing().path.mode.load();
-  if (mode == kBack) return;
+  if (mode == kBack || (may_be_put_off(unread) && !hand_back_is_due(connection))) return;
   if (wants_take_back(connection)) return serve_take_back(connection, fd);
   // A peer that sleeps until it may send on cannot be woken afterwards.
   if (mode == kRing && connection.peer().closed.load() == 0 &&
-      (connection.incoming().room.armed.exchange(0) & kInPoll) != 0)
+      (connection.incoming().room.armed.fetch_and(~std::uint32_t{kInPoll}) & kInPoll) != 0)
     ring_once(connection, fd);
   const bool sends_it = unread == Unread::goes_first || unread == Unread::goes_first_or_is_waited_for;
   const bool gone = mode == kRing && sends_it &&
                     send_unread_before_leaving(connection, fd, unread == Unread::goes_first ? kGivingAway : kAsked);
-  const bool waits = !gone && mode == kRing && is_to_wait(connection, fd, unread);
+  const bool waits =
+      !gone && mode == kRing && may_be_put_off(unread) && will_be_read(connection, fd) && !is_read_empty(connection);
   if (!gone && wants_take_back(connection)) return serve_take_back(connection, fd);
-  if (waits)
-    return connection.hand_back_from_ns.store(Clock::steady().now_ns() + kAskedAgainNs, std::memory_order_relaxed);
+  if (waits) return put_off(connection);
   if (!gone) leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
   connection.set_why(why);
   restore_options(connection, fd);
@@ -342,7 +354,7 @@ void hand_back_sending(Connection& connection, int fd, Why why) {
 }
 
 bool hand_back_is_due(const Connection& connection) {
-  return (connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0 &&
+  return is_asked_back(connection) &&
          Clock::steady().now_ns() >= connection.hand_back_from_ns.load(std::memory_order_relaxed);
 }
 
@@ -351,6 +363,19 @@ void hand_back_if_read(Connection& connection, int fd) {
   const KeptOpen kept(connection, fd);
   hand_back_sending(connection, fd, Why::handed_back,
                     kept.holds() ? Unread::goes_first_or_is_waited_for : Unread::is_waited_for);
+}
+
+void hand_back_while_read(Connection& connection, int fd) {
+  constexpr int kTurns = 16;
+  const std::uint32_t generation = connection.generation.load();
+  const auto unread = [&] { return Receiver(connection.memory, connection.out()).bytes_ready(); };
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const std::size_t before = unread();
+    hand_back_if_read(connection, fd);
+    if (connection.generation.load() != generation || !sends_on_ring(connection) || unread() >= before) return;
+    connection.hand_back_from_ns.store(0, std::memory_order_relaxed);
+    connection.hand_back_pause_ns.store(0, std::memory_order_relaxed);
+  }
 }
 
 void serve_take_back(Connection& connection, int fd) {

@@ -61,12 +61,6 @@ ssize_t send_over_tcp(int fd, Pieces& pieces, int flags, Deadline limit, std::si
   return total;
 }
 
-// Its sending half is closed, or back on TCP: nobody would tell us of room.
-bool peer_cannot_ring(const Connection& connection) {
-  return connection.peer().finished.load(std::memory_order_relaxed) != 0 ||
-         connection.incoming().path.mode.load(std::memory_order_relaxed) == kBack;
-}
-
 // A peer that was killed takes nothing off the ring and says nothing: the kernel is asked, at most once in each tick of
 // its coarse clock, which costs a few nanoseconds to read.
 bool time_to_look(Connection& connection) {
@@ -106,9 +100,11 @@ Route choose(Connection& connection, int fd, bool look_closely) {
     return Route::tcp_counted;
   }
   if (mode == kBack) return Route::tcp;
-  if (connection.own().finished.load(std::memory_order_relaxed) != 0 || peer_is_gone(connection, fd, look_closely))
+  const bool asked = hand_back_is_due(connection);
+  if (connection.own().finished.load(std::memory_order_relaxed) != 0 ||
+      peer_is_gone(connection, fd, look_closely || asked))
     return Route::tcp;
-  return hand_back_is_due(connection) ? Route::asked_back : Route::ring;
+  return asked ? Route::asked_back : Route::ring;
 }
 
 constexpr std::uint32_t kKeepMark = 64;  // sends: so that a slot's header never says again what it said (Stillness)
@@ -244,7 +240,8 @@ bool goes_on_when_full(Connection& connection, int fd, SendWait& wait, bool may_
   if (may_wait) return wait.for_room(has_some);
   connection.blocked.store(true, std::memory_order_relaxed);
   sets_note_blocked(connection);
-  if (peer_cannot_ring(connection)) return hand_back_sending(connection, fd, Why::handed_back), true;
+  if (!peer_rings_for_room(connection) && !is_asked_back(connection))
+    return hand_back_sending(connection, fd, Why::handed_back), true;
   if (!expect_room(connection) && !has_some) return true;
   relieve_stalled(connection, fd);  // who tries again and again asks nobody when to
   if (!sends_on_ring(connection) && !has_some) return true;
@@ -310,7 +307,7 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
       }
     }
     if (route == Route::asked_back) [[unlikely]] {
-      hand_back_if_read(connection, fd);
+      hand_back_while_read(connection, fd);
       continue;
     }
     if (route != Route::ring) [[unlikely]] {
@@ -353,6 +350,11 @@ ssize_t stream_send(Connection& connection, int fd, const iovec* first, std::siz
 
 // ---- what others ask
 
+bool peer_rings_for_room(const Connection& connection) {
+  return connection.peer().finished.load(std::memory_order_relaxed) == 0 &&
+         connection.incoming().path.mode.load(std::memory_order_relaxed) != kBack;
+}
+
 bool sends_on_ring(const Connection& connection) {
   return connection.outgoing().path.mode.load(std::memory_order_acquire) == kRing;
 }
@@ -393,8 +395,11 @@ bool ring_readable(Connection& connection, int fd) {
 
 bool ring_writable(Connection& connection) {
   if (!sends_on_ring(connection)) return true;
-  if (connection.peer().closed.load(std::memory_order_relaxed) != 0 || peer_cannot_ring(connection)) return true;
-  return Sender(connection.memory, connection.out()).has_room_now(Sender::Room::a_third);
+  if (connection.peer().closed.load(std::memory_order_relaxed) != 0) return true;
+  const bool asked = is_asked_back(connection);
+  if (!asked && !peer_rings_for_room(connection)) return true;
+  return Sender(connection.memory, connection.out())
+      .has_room_now(asked ? Sender::Room::nearly_all : Sender::Room::a_third);
 }
 
 bool readable_after_all(Connection& connection, int fd, bool kernel_readable, std::uint32_t own_sleeps) {

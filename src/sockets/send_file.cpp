@@ -44,7 +44,8 @@ ssize_t straight(Connection& connection, int fd, std::size_t most, Read&& read) 
   ssize_t moved = 0;
   {
     const SendingLock lock(connection.memory, connection.out(), connection.alone());
-    const std::uint32_t asked = (own.request.load() | peer.request.load()) & ~std::uint32_t{kHandBack};
+    const std::uint32_t of_others = kHandBack | kEmptying;  // when it is time; and what the other direction is about
+    const std::uint32_t asked = (own.request.load() | peer.request.load()) & ~of_others;
     if ((asked | own.finished.load() | peer.closed.load()) != 0 || hand_back_is_due(connection)) return 0;
     if (out.path.mode.load(std::memory_order_relaxed) != kRing) return 0;
     Sender ring(connection.memory, connection.out());
@@ -163,9 +164,10 @@ ssize_t stream_splice(Connection& connection, int fd, int pipe, std::size_t coun
     return kernel::libc().splice(pipe, nullptr, fd, nullptr, count, flags);
   };
   // There is room, but no memory for it.
-  auto note_in_vain = [&, tries = 0]() mutable {
+  int in_vain = 0;
+  const auto note_in_vain = [&] {
     constexpr int kEnough = 16;
-    if (++tries == kEnough) hand_back_sending(connection, fd, Why::no_memory);
+    if (++in_vain == kEnough) hand_back_sending(connection, fd, Why::no_memory);
   };
   while (total < count && connection.generation.load() == generation) {
     const Pipe has = look_into(pipe, total == 0 && waits_for_pipe);
@@ -181,7 +183,7 @@ ssize_t stream_splice(Connection& connection, int fd, int pipe, std::size_t coun
     }
     const ssize_t moved = straight_from_pipe(connection, fd, pipe, count - total);
     if (moved > 0)
-      total += static_cast<std::size_t>(moved);
+      total += static_cast<std::size_t>(moved), in_vain = 0;
     else if (moved < 0 && errno != EAGAIN)
       return result(-1);
     else if (moved == 0 && ring_writable(connection))

@@ -322,11 +322,20 @@ namespace {
 
 bool enough_room(std::uint32_t slots_used, std::size_t bulk_size, std::size_t bulk_used,
                  Sender::Room wanted = Sender::Room::some) {
-  const bool third = wanted == Sender::Room::a_third;
-  const std::uint32_t slots = third                                        ? kManySlots / 3
-                              : wanted == Sender::Room::a_quarter_of_slots ? kManySlots / 4
-                                                                           : kSlotsForCrowds + 2;
-  const std::size_t bulk = third ? bulk_size / 3 : std::min(3 * kUsualChunk, bulk_size / 4);
+  constexpr std::size_t kLittle = 16;  // of which one part is left
+  const auto [slots, bulk] = [&]() -> std::pair<std::uint32_t, std::size_t> {
+    const std::size_t few_chunks = std::min(3 * kUsualChunk, bulk_size / 4);
+    switch (wanted) {
+      case Sender::Room::a_quarter_of_slots:
+        return {kManySlots / 4, few_chunks};
+      case Sender::Room::a_third:
+        return {kManySlots / 3, bulk_size / 3};
+      case Sender::Room::nearly_all:
+        return {kManySlots - kManySlots / kLittle, bulk_size - bulk_size / kLittle};
+      default:
+        return {kSlotsForCrowds + 2, few_chunks};
+    }
+  }();
   return slots_used <= kManySlots - slots && bulk_size - bulk_used >= bulk;
 }
 

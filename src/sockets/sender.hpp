@@ -83,8 +83,8 @@ class Sender {
   const std::byte* next_line() const { return slots_.at(tail().index()); }
   bool has_room();  // under the lock
   // A look without the lock. A third of it all: what TCP calls room when asked for it, so that what a program sends
-  // then usually goes in one piece.
-  enum class Room { some, a_quarter_of_slots, a_third };
+  // then usually goes in one piece. Nearly all: the rest has room in TCP's buffers.
+  enum class Room { some, a_quarter_of_slots, a_third, nearly_all };
   bool has_room_now(Room wanted = Room::some) const;
 
   // What room the sender waits for: half of everything.

@@ -54,6 +54,7 @@ void start(Connection& connection, bool nonblocking) {
   connection.named.store(false);
   connection.full_since_ns.store(0);
   connection.hand_back_from_ns.store(0);
+  connection.hand_back_pause_ns.store(0);
   connection.tiny_stream.forget();
   connection.reader = FarReader{};
   connection.next_line.store(nullptr);

@@ -78,6 +78,10 @@ int bytes_unread(Connection& connection, int fd);
 bool ring_readable(Connection& connection, int fd);
 bool ring_writable(Connection& connection);  // true as well where TCP is to be asked
 
+// Its sending half is not closed, nor back on TCP. Else nobody would tell us of room: then sending goes back to TCP too
+// when there is none, or, where it was asked to leave nothing behind, who waits looks by himself.
+bool peer_rings_for_room(const Connection& connection);
+
 // Whether the direction is on the ring, so that what the kernel says about the socket is doorbells.
 bool sends_on_ring(const Connection& connection);
 bool receives_on_ring(const Connection& connection);

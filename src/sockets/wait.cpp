@@ -281,7 +281,9 @@ bool expect_room(Connection& connection) {
 
 int nap_for_room(const Connection& connection) {
   constexpr int kStalledMs = 100;
-  return __libc_single_threaded == 0 || connection.shared.load(std::memory_order_relaxed) ? kSharedNapMs : kStalledMs;
+  const bool is_told = __libc_single_threaded != 0 && !connection.shared.load(std::memory_order_relaxed) &&
+                       peer_rings_for_room(connection);
+  return is_told ? kStalledMs : kSharedNapMs;
 }
 
 namespace {
@@ -324,9 +326,13 @@ bool SendWait::for_room(bool has_some) {
     return peer.closed.load(std::memory_order_relaxed) != 0 ||
            connection_.own().finished.load(std::memory_order_relaxed) != 0;  // by another thread, or process
   };
-  const auto ready = [&] { return ring.has_room_now() || closed(); };
+  // Who is to leave the ring with nothing in it does not fill it again before.
+  const auto has_room = [&](Sender::Room wanted) {
+    return ring.has_room_now(is_asked_back(connection_) ? Sender::Room::nearly_all : wanted);
+  };
+  const auto ready = [&] { return has_room(Sender::Room::some) || closed(); };
   // Not for the first slot that comes free: both sides would work on one line from then on.
-  const auto worth_it = [&] { return ring.has_room_now(Sender::Room::a_quarter_of_slots) || closed(); };
+  const auto worth_it = [&] { return has_room(Sender::Room::a_quarter_of_slots) || closed(); };
   if (spinning_makes_sense(connection_) &&
       connection_.send_spinner.spin(Clock::steady().now_ns(), Deadline::never(), worth_it))
     return true;
@@ -372,6 +378,7 @@ bool SendWait::for_room(bool has_some) {
       hand_back_sending(connection_, fd_, Why::stalled);
     if (connection_.outgoing().path.mode.load() != kRing) return true;
   }
+  connection_.hand_back_from_ns.store(0, std::memory_order_relaxed);
   connection_.send_spinner.learn(Clock::steady().now_ns() - start);
   return true;
 }

@@ -4,8 +4,10 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -99,6 +101,11 @@ int outcome(const char* what, pid_t sender, pid_t receiver) {
 
 constexpr std::size_t kMore = 400;
 
+struct Asked {
+  std::size_t size;    // of what is unread when it is asked
+  bool fills = false;  // then as much is sent as there is room for, and the other direction has gone back before
+};
+
 bool wait_at(int pipe) {
   char byte;
   return ::read(pipe, &byte, 1) == 1;
@@ -107,43 +114,59 @@ bool let_go_on(int pipe) {
   return ::write(pipe, "!", 1) == 1;
 }
 
-int send_twice(int fd, std::size_t size, int tell, int told) {
-  if (!warm(fd, true)) return complain("warm");
+int send_twice(int fd, const Asked& asked, int tell, int told) {
   constexpr int kSmall = 16'384;
-  if (size > kMoreThanTcpHolds) {
+  if (!warm(fd, true)) return complain("warm");
+  if (asked.size > kMoreThanTcpHolds) {
     if (::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSmall, sizeof kSmall) != 0) return complain("SO_SNDBUF");
     if (!keep_buffers()) return kSkipped;
   }
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // who gives its end away while we sleep helps himself
   const std::vector<std::uint32_t> numbers = make_numbers();
   const auto* const bytes = reinterpret_cast<const char*>(numbers.data());
-  const auto send = [&](std::size_t from, std::size_t count) {
-    return ::send(fd, bytes + from, count, MSG_NOSIGNAL) == static_cast<ssize_t>(count);
+  std::uint64_t sent = 0;
+  const auto send = [&](std::size_t most, int flags) {
+    const ssize_t now = ::send(fd, bytes + sent, std::min(most, kMost - sent), MSG_NOSIGNAL | flags);
+    if (now > 0) sent += static_cast<std::uint64_t>(now);
+    return now > 0;
   };
-  if (!send(0, size) || !let_go_on(tell)) return complain("send");
-  if (!wait_at(told) || !send(size, kMore) || !let_go_on(tell)) return complain("send again");
-  char byte;
-  return ::recv(fd, &byte, 1, 0) == 0 ? 0 : complain("the receiver's end");
+  if (!send(asked.size, 0) || sent != asked.size || !let_go_on(tell)) return complain("send");
+  if (!wait_at(told)) return complain("the request");
+  if (!asked.fills && !send(kMore, 0)) return complain("send again");
+  while (asked.fills && send(60'000, MSG_DONTWAIT)) {
+  }
+  if (asked.fills && errno != EAGAIN) return complain("send until it is full");
+  pollfd room{fd, POLLOUT, 0};
+  if (asked.fills && ::poll(&room, 1, 20) != 0) return complain("there is room, and there is none");
+  if (::write(tell, &sent, sizeof sent) != sizeof sent) return complain("write");
+  char byte = 0;
+  ssize_t got;
+  while ((got = ::recv(fd, &byte, 1, 0)) == 1) {
+  }
+  return got == 0 ? 0 : complain("the receiver's end");
 }
 
-int ask_and_pass_on(int fd, std::size_t size, int tell, int told) {
+int ask_and_pass_on(int fd, const Asked& asked, int tell, int told) {
   if (!warm(fd, false) || !wait_at(told)) return complain("warm");
   {
     const StreamOf stream(::getpid());
     if (!stream) return std::fprintf(stderr, "torture: the connection is on no ring\n"), 1;
     for (End& end : stream->end) end.request.fetch_or(kHandBack);
   }
-  if (!let_go_on(tell) || !wait_at(told)) return complain("the sender");
+  if (asked.fills && ::send(fd, "!", 1, MSG_NOSIGNAL) != 1) return complain("send");
+  std::uint64_t sent = 0;
+  if (!let_go_on(tell) || ::read(told, &sent, sizeof sent) != sizeof sent) return complain("the sender");
   int over[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, over) != 0 || !pass_descriptor(over[0], fd)) return complain("pass");
   const int passed = take_descriptor(over[1]);
   ::close(fd);
   const timeval limit{3, 0};
   if (::setsockopt(passed, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0) return complain("setsockopt");
-  std::vector<unsigned char> all(size + kMore);
+  std::vector<unsigned char> all(sent);
   std::uint64_t received = 0;
   for (ssize_t now; received < all.size(); received += static_cast<std::uint64_t>(now))
     if (now = ::recv(passed, &all[received], all.size() - received, 0); now <= 0) break;
-  return compare(all.size(), all, received);
+  return compare(sent, all, received);
 }
 
 // ---- namespaces
@@ -188,16 +211,17 @@ int connect_and_send(const sockaddr_in& name, int tell) {
 
 int asked(int rounds) {
   for (int i = 0; i < rounds; ++i)
-    for (const std::size_t size : {4, 60, 5000, 100'000, 1'500'000}) {
+    for (const Asked& asked :
+         {Asked{4}, Asked{60}, Asked{5000}, Asked{100'000}, Asked{1'500'000}, Asked{1'500'000, true}}) {
       const Pair pair = make_pair();
       int there[2], back[2], gate[2];
       if (::pipe(there) != 0 || ::pipe(back) != 0 || ::pipe(gate) != 0) return complain("pipe");
       // For as long as we hold the sockets as well, they stay on TCP.
       const pid_t sender = start(pair, true, [&](int fd) {
-        return wait_at(gate[0]) ? send_twice(fd, size, there[1], back[0]) : complain("begin");
+        return wait_at(gate[0]) ? send_twice(fd, asked, there[1], back[0]) : complain("begin");
       });
       const pid_t receiver = start(pair, false, [&](int fd) {
-        return wait_at(gate[0]) ? ask_and_pass_on(fd, size, back[1], there[0]) : complain("begin");
+        return wait_at(gate[0]) ? ask_and_pass_on(fd, asked, back[1], there[0]) : complain("begin");
       });
       for (const int fd : {pair.client, pair.server}) ::close(fd);
       if (!let_go_on(gate[1]) || !let_go_on(gate[1])) return complain("begin");
