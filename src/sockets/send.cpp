@@ -240,8 +240,6 @@ bool goes_on_when_full(Connection& connection, int fd, SendWait& wait, bool may_
   if (may_wait) return wait.for_room(has_some);
   connection.blocked.store(true, std::memory_order_relaxed);
   sets_note_blocked(connection);
-  if (!peer_rings_for_room(connection) && !is_asked_back(connection))
-    return hand_back_sending(connection, fd, Why::handed_back), true;
   if (!expect_room(connection) && !has_some) return true;
   relieve_stalled(connection, fd);  // who tries again and again asks nobody when to
   if (!sends_on_ring(connection) && !has_some) return true;
@@ -396,10 +394,8 @@ bool ring_readable(Connection& connection, int fd) {
 bool ring_writable(Connection& connection) {
   if (!sends_on_ring(connection)) return true;
   if (connection.peer().closed.load(std::memory_order_relaxed) != 0) return true;
-  const bool asked = is_asked_back(connection);
-  if (!asked && !peer_rings_for_room(connection)) return true;
-  return Sender(connection.memory, connection.out())
-      .has_room_now(asked ? Sender::Room::nearly_all : Sender::Room::a_third);
+  const auto wanted = is_asked_back(connection) ? Sender::Room::nearly_all : Sender::Room::a_third;
+  return Sender(connection.memory, connection.out()).has_room_now(wanted);
 }
 
 bool readable_after_all(Connection& connection, int fd, bool kernel_readable, std::uint32_t own_sleeps) {

@@ -78,8 +78,8 @@ int bytes_unread(Connection& connection, int fd);
 bool ring_readable(Connection& connection, int fd);
 bool ring_writable(Connection& connection);  // true as well where TCP is to be asked
 
-// Its sending half is not closed, nor back on TCP. Else nobody would tell us of room: then sending goes back to TCP too
-// when there is none, or, where it was asked to leave nothing behind, who waits looks by himself.
+// Its sending half is not closed, nor back on TCP. Else nobody tells us of room: who waits for it looks by himself. To
+// go back to TCP instead would leave behind all that is unread.
 bool peer_rings_for_room(const Connection& connection);
 
 // Whether the direction is on the ring, so that what the kernel says about the socket is doorbells.
