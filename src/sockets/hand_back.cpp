@@ -285,9 +285,9 @@ bool send_unread_before_leaving(Connection& connection, int fd, Patience patienc
   return out.path.mode.load() == kBack;
 }
 
-// What becomes of bytes in the ring: they stay for whoever reads it; they go over TCP, if they can within a time; or
-// the ring is not left before they are gone, one way or the other.
-enum class Unread { stays, goes_first, goes_first_or_is_waited_for, is_waited_for };
+// What becomes of bytes in the ring: they stay for whoever reads it; they go over TCP, if they can within a time, or
+// the ring is not left this time; or it is not left before they are gone, one way or the other.
+enum class Unread { stays, goes_first, goes_first_if_it_can, goes_first_or_is_waited_for, is_waited_for };
 
 bool may_be_put_off(Unread unread) {
   return unread == Unread::goes_first_or_is_waited_for || unread == Unread::is_waited_for;
@@ -300,31 +300,47 @@ void put_off(Connection& connection) {
   connection.hand_back_pause_ns.store(std::min(2 * pause, kLongestAgainNs), std::memory_order_relaxed);
 }
 
-void leave_ring_for_good(Connection& connection, int fd, Why why, Unread unread) {
+// False: it is still on the ring, with more unread than could go first.
+bool leave_ring_for_good(Connection& connection, int fd, Why why, Unread unread) {
   const SendingLock lock(connection.memory, connection.out());
   const std::uint32_t mode = connection.outgoing().path.mode.load();
-  if (mode == kBack || (may_be_put_off(unread) && !hand_back_is_due(connection))) return;
-  if (wants_take_back(connection)) return serve_take_back(connection, fd);
+  if (mode == kBack) return true;
+  if (may_be_put_off(unread) && !hand_back_is_due(connection)) return false;
+  if (wants_take_back(connection)) return serve_take_back(connection, fd), true;
   // A peer that sleeps until it may send on cannot be woken afterwards.
   if (mode == kRing && connection.peer().closed.load() == 0 &&
       (connection.incoming().room.armed.fetch_and(~std::uint32_t{kInPoll}) & kInPoll) != 0)
     ring_once(connection, fd);
-  const bool sends_it = unread == Unread::goes_first || unread == Unread::goes_first_or_is_waited_for;
+  const bool sends_it = unread != Unread::stays && unread != Unread::is_waited_for;
+  const bool may_stay = may_be_put_off(unread) || unread == Unread::goes_first_if_it_can;
   const bool gone = mode == kRing && sends_it &&
-                    send_unread_before_leaving(connection, fd, unread == Unread::goes_first ? kGivingAway : kAsked);
-  const bool waits =
-      !gone && mode == kRing && may_be_put_off(unread) && will_be_read(connection, fd) && !is_read_empty(connection);
-  if (!gone && wants_take_back(connection)) return serve_take_back(connection, fd);
-  if (waits) return put_off(connection);
+                    send_unread_before_leaving(connection, fd, may_be_put_off(unread) ? kAsked : kGivingAway);
+  const bool stays = !gone && mode == kRing && may_stay && will_be_read(connection, fd) && !is_read_empty(connection);
+  if (!gone && wants_take_back(connection)) return serve_take_back(connection, fd), true;
+  if (stays && may_be_put_off(unread)) put_off(connection);
+  if (stays) return false;
   if (!gone) leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
   connection.set_why(why);
   restore_options(connection, fd);
+  return true;
 }
 
-void hand_back_sending(Connection& connection, int fd, Why why, Unread unread) {
+bool hand_back_sending(Connection& connection, int fd, Why why, Unread unread) {
   const Uncancelled here;
-  leave_ring_for_good(connection, fd, why, unread);
+  const bool left = leave_ring_for_good(connection, fd, why, unread);
   sets_note_back(connection);
+  return left;
+}
+
+// Who reads may be kept from it by whoever waits for a lock of ours, to ring for room, and so on in a circle round both
+// ends: all of them get on while we let it go.
+void hand_back_to_give_away(Connection& connection, int fd, Why why) {
+  constexpr int kTurns = 4;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    if (hand_back_sending(connection, fd, why, Unread::goes_first_if_it_can)) return;
+    nap(kSettledNs);
+  }
+  hand_back_sending(connection, fd, why, Unread::goes_first);
 }
 
 // Nobody closes the number, and nothing else gets it, for as long as this lives; `holds()`: what `fd` is.
@@ -442,7 +458,7 @@ bool begin_hand_back(Connection& connection, int fd, Why why) {
   Direction& in = connection.incoming();
   const bool pending = ask_for_unread_over_tcp(connection, fd);
   ring_doorbell(connection, fd);  // it may sleep
-  hand_back_sending(connection, fd, why, Unread::goes_first);
+  hand_back_to_give_away(connection, fd, why);
   // Whoever of the peer's was about to ring has rung now, or will see the request. On a busy machine that may take a
   // while, and its bell would be taken for data.
   constexpr std::uint64_t kPatienceNs = 200'000'000;
