@@ -394,6 +394,21 @@ void hand_back_while_read(Connection& connection, int fd) {
   }
 }
 
+void wake_past_data(Connection& connection, int fd) {
+  constexpr std::uint64_t kPatienceNs = 1'000'000;
+  const Deadline deadline = Deadline::at_ns(Clock::steady().now_ns() + kPatienceNs);
+  const auto has_data = [&] { return Receiver(connection.memory, connection.out()).has_data(); };
+  while (bell_would_lie_behind_data(connection) && has_data() && !deadline.expired(Clock::steady().now_ns()))
+    ::sched_yield();
+  if (!has_data()) return;
+  if (!bell_would_lie_behind_data(connection)) {
+    if (connection.outgoing().data.armed.exchange(0) != 0) ring_doorbell(connection, fd);
+    return;
+  }
+  if (const KeptOpen kept(connection, fd); kept.holds())
+    hand_back_sending(connection, fd, Why::handed_back, Unread::goes_first_if_it_can);
+}
+
 void serve_take_back(Connection& connection, int fd) {
   const Uncancelled here;
   // After the end of our stream TCP takes no more: it will be read from the ring after all (follow_path()).

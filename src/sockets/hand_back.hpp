@@ -32,6 +32,10 @@ bool begin_hand_back(Connection& connection, int fd, Why why);
 // Waits for the peer to have done so, for as long, and leaves no doorbell behind.
 void finish_hand_back(Connection& connection, int fd, int patience_ms);
 
+// There is something in the ring for a receiver who may sleep until something comes behind what is unread on TCP, where
+// a bell must not lie: what is in the ring goes there, and the sending with it, unless he reads meanwhile.
+void wake_past_data(Connection& connection, int fd);
+
 // What the peer, or somebody outside, asked of this end; to be called when a doorbell came. Cheap when there is
 // nothing.
 void serve_requests(Connection& connection, int fd);

@@ -82,8 +82,6 @@ bool has_ended(const Connection& connection, int fd, int patience_ms) {
 // passed to somebody who knows no rings, a bell in the middle of its bytes could not be taken off any more.
 bool bell_would_lie_behind_data(const Connection& connection) {
   const Direction& out = connection.outgoing();
-  // Who waits for an edge has been told of those bytes.
-  if (out.data.on_edges.load(std::memory_order_relaxed) != 0) return false;
   switch (out.receiving.stage.load(std::memory_order_acquire)) {
     case kReadTcp:
       return out.receiving.tcp_taken.load() < out.path.ring_from.load();
@@ -94,6 +92,16 @@ bool bell_would_lie_behind_data(const Connection& connection) {
   }
 }
 
+namespace {
+
+// Who waits for an edge with bytes unread would need a bell behind them, once the ring is used.
+bool needs_bells_behind_data(const Direction& out, std::uint64_t written) {
+  return out.data.on_edges.load(std::memory_order_relaxed) != 0 && out.receiving.stage.load() == kReadTcp &&
+         out.receiving.tcp_taken.load() < written;
+}
+
+}  // namespace
+
 bool switch_to_ring(Connection& connection, int fd) {
   if (connection.peer().attached.load(std::memory_order_acquire) == 0 || connection.raw_senders.load() != 0 ||
       connection.own().raw_senders.load() != 0 || connection.own().finished.load() != 0 ||
@@ -102,6 +110,7 @@ bool switch_to_ring(Connection& connection, int fd) {
   Path& path = connection.outgoing().path;
   std::uint64_t written;
   if (!tcp_written(fd, written, connection.opened.load(std::memory_order_relaxed))) return false;
+  if (needs_bells_behind_data(connection.outgoing(), written)) return false;
   const int one = 1;  // what MSG_MORE holds back goes out: the rest of it comes by the ring
   kernel::libc().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   path.ring_from.store(written);

@@ -121,6 +121,8 @@ void ring_for(Connection& connection, int fd, std::uint64_t sleep) {
     if (sleep != kRingForMe) ended.store(sleep, std::memory_order_release);
   } else if (bell_would_lie_behind_data(connection)) {
     connection.outgoing().data.armed.store(kRingForMe);  // later, should it sleep then
+    // Who waits for an edge has been told of those bytes, and is to be told of these.
+    if (connection.outgoing().data.on_edges.load(std::memory_order_relaxed) != 0) wake_past_data(connection, fd);
   }
 }
 
