@@ -1,6 +1,7 @@
 // Each end of a connection is held by several processes, which take turns at it: they fork, start programs with and
 // without the library that go on with it, pass it on to such, leave, are killed and stopped, while the connection is
-// asked to go back to TCP. Every byte is looked at.
+// asked to go back to TCP. Every byte is looked at. Every other time much more is sent than received, so that all of
+// that happens with full rings and bytes unread on TCP.
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -41,6 +42,7 @@ struct Plan {
   Turn sending[2], receiving[2];
   std::atomic<int> members[2];  // and those that are on their way
   std::array<std::atomic<pid_t>, 64> numbers[2];
+  bool full;               // more is sent than received
   std::atomic<bool> over;  // nothing more is sent
   std::atomic<int> wrong;
   std::array<char, 4096> library;  // LD_PRELOAD of those that are to have it
@@ -69,7 +71,7 @@ class Member {
   // Until everything has come.
   void run() {
     while (!is_done()) {
-      for (int i = 0; i < 20; ++i) random_() % 2 == 0 ? send_some() : receive_some();
+      for (int i = 0; i < 20; ++i) random_() % 4 < (plan_.full ? 3 : 2) ? send_some() : receive_some();
       if (random_() % 4 == 0) ::usleep(random_() % 500);
       if (!plan_.over && plan_.members[end_] < kMostMembers) multiply();
       if (now_ms() > leaves_at_) leave_to_others();
@@ -131,7 +133,8 @@ class Member {
     Turn& turn = plan_.sending[end_];
     in_turn(turn, [&] {
       const unsigned kind = random_() % 10;
-      const std::size_t size = 1 + random_() % (kind < 6 ? 60 : kind < 9 ? 4000 : kLargest);
+      const unsigned short_ones = plan_.full ? 1 : 6, all_but_long = plan_.full ? 2 : 9;
+      const std::size_t size = 1 + random_() % (kind < short_ones ? 60 : kind < all_but_long ? 4000 : kLargest);
       const std::uint64_t at = turn.at;
       for (std::size_t i = 0; i < size; ++i) buffer_[i] = byte_at(end_, at + i);
       const ssize_t sent = ::send(fd_, buffer_.data(), size, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -144,7 +147,7 @@ class Member {
     Turn& turn = plan_.receiving[end_];
     in_turn(turn, [&] {
       if (random_() % 2 == 0) wait();
-      const std::size_t size = 1 + random_() % (random_() % 3 == 0 ? 64 : 70'000);
+      const std::size_t size = 1 + random_() % (random_() % 3 == 0 ? 64 : plan_.full ? 20'000 : 70'000);
       const std::uint64_t at = turn.at;
       const ssize_t got = ::recv(fd_, buffer_.data(), size, MSG_DONTWAIT);
       if (got < 0 && errno != EAGAIN && !is_done()) fail("recv", at);
@@ -167,7 +170,7 @@ class Member {
   }
 
   void multiply() {
-    const unsigned how = random_() % 300;
+    const unsigned how = random_() % (plan_.full ? 60 : 300);
     if (how >= 16) return;
     ++plan_.members[end_];
     if (how < 6)
@@ -270,13 +273,14 @@ bool has_come(const Plan& plan, int end) {
 }
 
 // Some of them may end only when the next one has begun: they know this one's plan only.
-int one_round(Random& random) {
-  constexpr std::uint64_t kRoundMs = 400;
+int one_round(Random& random, bool full) {
+  const std::uint64_t round_ms = full ? 150 : 400;
   const int memory = ::memfd_create("family", 0);
   if (memory < 0 || ::ftruncate(memory, sizeof(Plan)) != 0) return complain("memfd_create");
   Plan* const mapped = map_plan(memory);
   if (mapped == nullptr) return complain("mmap");
   Plan& plan = *new (mapped) Plan{};
+  plan.full = full;
   const char* const library = std::getenv("LD_PRELOAD");
   std::snprintf(plan.library.data(), plan.library.size(), "%s", library != nullptr ? library : "");
   const Pair pair = make_pair();
@@ -286,7 +290,7 @@ int one_round(Random& random) {
   }
   for (const int fd : {pair.client, pair.server, memory}) ::close(fd);
   const std::uint64_t begin = now_ms();
-  for (; plan.wrong == 0 && now_ms() < begin + kRoundMs; ::usleep(1000 + random() % 4000)) disturb(plan, random);
+  for (; plan.wrong == 0 && now_ms() < begin + round_ms; ::usleep(1000 + random() % 4000)) disturb(plan, random);
   plan.over = true;
   const std::uint64_t enough = now_ms() + kHangSeconds * 1000;
   while (plan.wrong == 0 && !(has_come(plan, 0) && has_come(plan, 1)) && now_ms() < enough) ::usleep(1000);
@@ -308,7 +312,7 @@ int one_round(Random& random) {
 int family(int rounds, unsigned seed) {
   Random random(seed);
   for (int i = 0; i < rounds; ++i)
-    if (one_round(random) != 0) return std::fprintf(stderr, "torture: in round %d\n", i), 1;
+    if (one_round(random, i % 2 != 0) != 0) return std::fprintf(stderr, "torture: in round %d\n", i), 1;
   return 0;
 }
 
