@@ -377,6 +377,8 @@ void Sender::want_room() {
 // The headers are the truth: what is published counts, whether or not its sender came to note it; the second half of a
 // message whose first is missing does not. Nothing more is put into a slot that may have grown.
 void Sender::recover() {
+  const int side = &direction_ == &memory_.direction(0) ? 0 : 1;
+  memory_.control().end[side].request.fetch_and(~std::uint32_t{kEmptying});
   Spot at = tail();
   const auto length = [this](std::uint32_t position, std::uint8_t index) { return slots_.length(position, index); };
   // By what it says itself, it is there: goes on behind it.

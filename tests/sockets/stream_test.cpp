@@ -411,6 +411,13 @@ TEST_F(StreamTest, WhatASenderLeftInTheMiddleIsPutRight) {
   EXPECT_EQ(read(200), bytes_from(130, 5));
 }
 
+TEST_F(StreamTest, WhoDiedOnHisWayIntoTheOthersLockWantsItNoMore) {
+  for (End& end : memory_.control().end) end.request.store(kHandBack | kTakeBack | kEmptying);
+  Sender(memory_, 0).recover();
+  EXPECT_EQ(memory_.control().end[0].request.load(), kHandBack | kTakeBack);
+  EXPECT_EQ(memory_.control().end[1].request.load(), kHandBack | kTakeBack | kEmptying) << "that one lives";
+}
+
 // What was taken is in one word, so that it cannot be left in the middle. What is given back of the bulk area is not.
 TEST_F(StreamTest, WhatAReceiverLeftInTheMiddleIsPutRight) {
   ReceiveState& state = memory_.direction(0).receiving;
