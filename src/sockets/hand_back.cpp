@@ -1,6 +1,5 @@
 #include "sockets/hand_back.hpp"
 
-#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
@@ -21,29 +20,16 @@
 #include "sockets/path.hpp"
 #include "sockets/peer_socket.hpp"
 #include "sockets/retired.hpp"
+#include "sockets/ring_over_tcp.hpp"
 #include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
 
-#ifndef SO_BUF_LOCK  // the kernel has it since 5.15
-#define SO_BUF_LOCK 72
-#endif
-
 namespace viaduct::sockets {
 
 namespace {
-
-// Under the sending lock of the direction; `fd`: the end that sends in it.
-void leave_ring(Direction& direction, int fd, Opened opened) {
-  Path& path = direction.path;
-  std::uint64_t written = 0;
-  (void)tcp_written(fd, written, opened);
-  if (path.mode.load() == kTcp) path.ring_from.store(written);
-  path.tcp_from.store(written);
-  path.mode.store(kBack, std::memory_order_release);  // R3
-}
 
 // As the program set it.
 void restore_options(Connection& connection, int fd) {
@@ -52,98 +38,6 @@ void restore_options(Connection& connection, int fd) {
   const int cork = connection.cork.load();
   if (nodelay == 0) libc.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof nodelay);
   if (cork != 0) libc.setsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof cork);
-}
-
-// A send buffer that somebody made smaller than what is in the ring, by SO_SNDBUF or TCP_NOTSENT_LOWAT, and nobody may
-// be there to empty it.
-class RoomySendBuffer {
- public:
-  explicit RoomySendBuffer(int fd) : fd_(fd) {}
-  ~RoomySendBuffer() {
-    if (size_ != 0) {
-      resize(size_ / 2);                      // the kernel doubles what it is told
-      set(SOL_SOCKET, SO_BUF_LOCK, locked_);  // where nobody had set it, it grows by itself again
-    }
-    if (unsent_) set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, *unsent_);
-  }
-  RoomySendBuffer(const RoomySendBuffer&) = delete;
-  RoomySendBuffer& operator=(const RoomySendBuffer&) = delete;
-
-  // False: it was done before.
-  bool grow() {
-    constexpr int kAnybodyMay = 2 * 212992;  // net.core.wmem_max, doubled: above it SO_SNDBUF might make it smaller
-    constexpr int kNoLimit = -1;
-    if (std::exchange(grown_, true)) return false;
-    const int size = get(SOL_SOCKET, SO_SNDBUF), unsent = get(IPPROTO_TCP, TCP_NOTSENT_LOWAT);
-    if (set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kNoLimit)) unsent_ = unsent;
-    const int much = static_cast<int>(kMostBulkBytes);
-    locked_ = get(SOL_SOCKET, SO_BUF_LOCK);
-    if (size < 2 * much &&
-        (set(SOL_SOCKET, SO_SNDBUFFORCE, much) || (size < kAnybodyMay && set(SOL_SOCKET, SO_SNDBUF, much))))
-      size_ = size;
-    return true;
-  }
-
- private:
-  int get(int level, int option) const {
-    int value = 0;
-    socklen_t size = sizeof value;
-    return kernel::libc().getsockopt(fd_, level, option, &value, &size) == 0 ? value : 0;
-  }
-  bool set(int level, int option, int value) const {
-    return kernel::libc().setsockopt(fd_, level, option, &value, sizeof value) == 0;
-  }
-  void resize(int bytes) const {
-    if (!set(SOL_SOCKET, SO_SNDBUFFORCE, bytes)) set(SOL_SOCKET, SO_SNDBUF, bytes);
-  }
-
-  int fd_;
-  bool grown_ = false;
-  int size_ = 0, locked_ = 0;  // as it was
-  std::optional<int> unsent_;
-};
-
-// Under the sending lock of the direction, whose ring nobody reads any more: what it holds goes over TCP, from the
-// socket `fd`. A descriptor that is set to non-blocking must not lose bytes here: where the socket takes no more we
-// wait, or say false.
-bool send_ring_over_tcp(const StreamMemory& memory, int direction, int fd, bool may_wait) {
-  constexpr int kLookMs = 100;
-  const auto& libc = kernel::libc();
-  Receiver unread(memory, direction);
-  RoomySendBuffer socket(fd);
-  char buffer[4096];
-  const auto read = [&](std::size_t most, Receiver::Take take) {
-    const iovec piece{buffer, most};
-    Pieces pieces(&piece, 1);
-    return unread.read(pieces, take);
-  };
-  // No more than the ring can hold: a peer that writes into its own end keeps nobody here.
-  for (std::size_t left = memory.bulk_bytes + kRingBytes; left != 0;) {
-    const std::size_t size = read(std::min(left, sizeof buffer), Receiver::Take::peek);
-    if (size == 0) break;
-    const ssize_t sent = libc.send(fd, buffer, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0) {
-      left -= static_cast<std::size_t>(sent);
-      (void)read(static_cast<std::size_t>(sent), Receiver::Take::discard);
-    } else if (errno == EAGAIN) {
-      const bool more = socket.grow();
-      if (!more && !may_wait) return false;
-      pollfd entry{fd, POLLOUT, 0};
-      if (!more) libc.poll(&entry, 1, kLookMs);
-    } else if (errno != EINTR) {
-      break;
-    }
-  }
-  return true;
-}
-
-// The same because the receiver has asked for it.
-void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Opened opened) {
-  Path& path = memory.direction(direction).path;
-  const bool used = path.mode.load() == kRing;
-  if (used) path.sent_again.store(1);
-  leave_ring(memory.direction(direction), fd, opened);
-  if (used) send_ring_over_tcp(memory, direction, fd, true);
 }
 
 void nap(std::uint64_t ns) {
@@ -207,17 +101,6 @@ bool use_under_lock_of_peer(Connection& connection, const Deadline& deadline, Us
   }
 }
 
-// The socket's buffer takes it, whether or not the peer reads.
-bool tcp_has_room_for(int fd, std::size_t bytes) {
-  constexpr std::size_t kOverhead = 4;  // a quarter, and some more
-  constexpr std::size_t kSpare = 16384;
-  std::uint32_t memory[SK_MEMINFO_VARS] = {};
-  socklen_t size = sizeof memory;
-  if (kernel::libc().getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory, &size) != 0) return false;
-  const std::uint32_t all = memory[SK_MEMINFO_SNDBUF], used = memory[SK_MEMINFO_WMEM_QUEUED];
-  return used < all && bytes + bytes / kOverhead + kSpare < all - used;
-}
-
 // Under the sending lock, on the ring: a peer that is reading empties it, within a short time.
 bool is_read_empty(const Connection& connection) {
   constexpr std::uint64_t kPatienceNs = 1'000'000;
@@ -241,12 +124,6 @@ struct Patience {
   std::uint64_t ns;
   int looks_in_vain;  // in a row, between which the peer read nothing
 };
-// Who gives the socket away has only this chance. What was asked for from outside takes its time from a call of the
-// program's, which should not notice, and there is a next time. Either is less than memory rests that another process
-// has closed (retired.hpp), whose threads may wait for the sending lock.
-constexpr Patience kGivingAway{60'000'000, INT_MAX}, kAsked{20'000'000, 2};
-static_assert(kGivingAway.ns < kGraceNs);
-constexpr std::uint64_t kAskedAgainNs = 50'000'000, kLongestAgainNs = 800'000'000;
 
 // Under the sending lock, on the ring. The peer's end may be given to somebody who knows no rings, as this one is, and
 // behind what is sent over TCP from now on it would be too late to send what is unread: so that goes first. Until it
@@ -266,7 +143,7 @@ bool send_unread_before_leaving(Connection& connection, int fd, Patience patienc
   const auto send_it = [&] {
     const std::size_t bytes = Receiver(connection.memory, connection.out()).bytes_ready();
     if (bytes == 0 || wants_take_back(connection)) return;
-    too_much = !tcp_has_room_for(fd, bytes) && !(socket.grow() && tcp_has_room_for(fd, bytes));
+    too_much = !socket.makes_room_for(bytes);
     if (too_much) {
       in_vain = bytes < std::exchange(most, bytes) ? 0 : in_vain + 1;
       return;
@@ -285,13 +162,17 @@ bool send_unread_before_leaving(Connection& connection, int fd, Patience patienc
   return out.path.mode.load() == kBack;
 }
 
-// What becomes of bytes in the ring: they stay for whoever reads it; they go over TCP, if they can within a time, or
-// the ring is not left this time; or it is not left before they are gone, one way or the other.
-enum class Unread { stays, goes_first, goes_first_if_it_can, goes_first_or_is_waited_for, is_waited_for };
-
-bool may_be_put_off(Unread unread) {
-  return unread == Unread::goes_first_or_is_waited_for || unread == Unread::is_waited_for;
-}
+// What is done about bytes that are unread in the ring.
+struct Leaving {
+  std::optional<Patience> sends_them;  // over TCP, if that can be done within it
+  enum { leaves_them, stays, is_put_off } otherwise;
+};
+// Who gives the socket away has only this chance. What was asked for from outside takes its time from a call of the
+// program's, which should not notice, and there is a next time. Either is less than memory rests that another process
+// has closed (retired.hpp), whose threads may wait for the sending lock.
+constexpr Patience kGivingAway{60'000'000, INT_MAX}, kAsked{20'000'000, 2};
+static_assert(kGivingAway.ns < kGraceNs);
+constexpr std::uint64_t kAskedAgainNs = 50'000'000, kLongestAgainNs = 800'000'000;
 
 // Under the sending lock, on the ring. More and more rarely, where nobody reads.
 void put_off(Connection& connection) {
@@ -300,24 +181,24 @@ void put_off(Connection& connection) {
   connection.hand_back_pause_ns.store(std::min(2 * pause, kLongestAgainNs), std::memory_order_relaxed);
 }
 
-// False: it is still on the ring, with more unread than could go first.
-bool leave_ring_for_good(Connection& connection, int fd, Why why, Unread unread) {
+// False: it is still on the ring.
+bool leave_ring_for_good(Connection& connection, int fd, Why why, const Leaving& leaving) {
   const SendingLock lock(connection.memory, connection.out());
   const std::uint32_t mode = connection.outgoing().path.mode.load();
   if (mode == kBack) return true;
-  if (may_be_put_off(unread) && !hand_back_is_due(connection)) return false;
+  const bool may_be_put_off = leaving.otherwise == Leaving::is_put_off;
+  if (may_be_put_off && !hand_back_is_due(connection)) return false;  // another thread has tried
   if (wants_take_back(connection)) return serve_take_back(connection, fd), true;
   // A peer that sleeps until it may send on cannot be woken afterwards.
   if (mode == kRing && connection.peer().closed.load() == 0 &&
       (connection.incoming().room.armed.fetch_and(~std::uint32_t{kInPoll}) & kInPoll) != 0)
     ring_once(connection, fd);
-  const bool sends_it = unread != Unread::stays && unread != Unread::is_waited_for;
-  const bool may_stay = may_be_put_off(unread) || unread == Unread::goes_first_if_it_can;
-  const bool gone = mode == kRing && sends_it &&
-                    send_unread_before_leaving(connection, fd, may_be_put_off(unread) ? kAsked : kGivingAway);
-  const bool stays = !gone && mode == kRing && may_stay && will_be_read(connection, fd) && !is_read_empty(connection);
+  const bool gone =
+      mode == kRing && leaving.sends_them && send_unread_before_leaving(connection, fd, *leaving.sends_them);
+  const bool stays = !gone && mode == kRing && leaving.otherwise != Leaving::leaves_them &&
+                     will_be_read(connection, fd) && !is_read_empty(connection);
   if (!gone && wants_take_back(connection)) return serve_take_back(connection, fd), true;
-  if (stays && may_be_put_off(unread)) put_off(connection);
+  if (stays && may_be_put_off) put_off(connection);
   if (stays) return false;
   if (!gone) leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
   connection.set_why(why);
@@ -325,9 +206,9 @@ bool leave_ring_for_good(Connection& connection, int fd, Why why, Unread unread)
   return true;
 }
 
-bool hand_back_sending(Connection& connection, int fd, Why why, Unread unread) {
+bool hand_back_sending(Connection& connection, int fd, Why why, const Leaving& leaving) {
   const Uncancelled here;
-  const bool left = leave_ring_for_good(connection, fd, why, unread);
+  const bool left = leave_ring_for_good(connection, fd, why, leaving);
   sets_note_back(connection);
   return left;
 }
@@ -337,10 +218,10 @@ bool hand_back_sending(Connection& connection, int fd, Why why, Unread unread) {
 void hand_back_to_give_away(Connection& connection, int fd, Why why) {
   constexpr int kTurns = 4;
   for (int turn = 0; turn < kTurns; ++turn) {
-    if (hand_back_sending(connection, fd, why, Unread::goes_first_if_it_can)) return;
+    if (hand_back_sending(connection, fd, why, {kGivingAway, Leaving::stays})) return;
     nap(kSettledNs);
   }
-  hand_back_sending(connection, fd, why, Unread::goes_first);
+  hand_back_sending(connection, fd, why, {kGivingAway, Leaving::leaves_them});
 }
 
 // Nobody closes the number, and nothing else gets it, for as long as this lives; `holds()`: what `fd` is.
@@ -366,7 +247,7 @@ class KeptOpen {
 }  // namespace
 
 void hand_back_sending(Connection& connection, int fd, Why why) {
-  hand_back_sending(connection, fd, why, Unread::stays);
+  hand_back_sending(connection, fd, why, {std::nullopt, Leaving::leaves_them});
 }
 
 bool hand_back_is_due(const Connection& connection) {
@@ -377,8 +258,8 @@ bool hand_back_is_due(const Connection& connection) {
 void hand_back_if_read(Connection& connection, int fd) {
   if (!sends_on_ring(connection)) return hand_back_sending(connection, fd, Why::handed_back);
   const KeptOpen kept(connection, fd);
-  hand_back_sending(connection, fd, Why::handed_back,
-                    kept.holds() ? Unread::goes_first_or_is_waited_for : Unread::is_waited_for);
+  const std::optional<Patience> sends_them = kept.holds() ? std::optional(kAsked) : std::nullopt;
+  hand_back_sending(connection, fd, Why::handed_back, {sends_them, Leaving::is_put_off});
 }
 
 void hand_back_while_read(Connection& connection, int fd) {
@@ -406,7 +287,7 @@ void wake_past_data(Connection& connection, int fd) {
     return;
   }
   if (const KeptOpen kept(connection, fd); kept.holds())
-    hand_back_sending(connection, fd, Why::handed_back, Unread::goes_first_if_it_can);
+    hand_back_sending(connection, fd, Why::handed_back, {kGivingAway, Leaving::stays});
 }
 
 void serve_take_back(Connection& connection, int fd) {

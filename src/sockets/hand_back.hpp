@@ -10,11 +10,11 @@ namespace viaduct::sockets {
 void hand_back_sending(Connection& connection, int fd, Why why);
 
 // The same because somebody outside has asked for it, with time to leave nothing behind: where there is more unread
-// than can go over TCP first, it is put off. Whether this is the time to try:
+// than can go over TCP first, it is put off.
 inline bool is_asked_back(const Connection& connection) {
   return (connection.own().request.load(std::memory_order_relaxed) & kHandBack) != 0;
 }
-bool hand_back_is_due(const Connection& connection);
+bool hand_back_is_due(const Connection& connection);  // and not put off
 void hand_back_if_read(Connection& connection, int fd);
 // By who would send on: not before he has waited for a peer that reads.
 void hand_back_while_read(Connection& connection, int fd);

@@ -56,8 +56,8 @@ bool tells_reset(Connection& connection);
 // The ring is full. False: errno says why nothing more is sent. `has_some`: of this call something is.
 bool goes_on_when_full(Connection& connection, int fd, SendWait& wait, bool may_wait, bool has_some);
 // How the next bytes go. tcp: for good, and there may be a reset to tell now. tcp_counted: while the peer does not use
-// the ring yet; own().raw_senders counts this one already. asked_back: to be asked again when hand_back_if_read() has
-// tried, which next_route() does itself.
+// the ring yet; own().raw_senders counts this one already. asked_back: to be asked again after
+// hand_back_while_read(); next_route() never says so.
 enum class Route { ring, tcp, tcp_counted, asked_back };
 Route next_route(Connection& connection, int fd);
 

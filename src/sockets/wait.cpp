@@ -380,7 +380,7 @@ bool SendWait::for_room(bool has_some) {
       hand_back_sending(connection_, fd_, Why::stalled);
     if (connection_.outgoing().path.mode.load() != kRing) return true;
   }
-  connection_.hand_back_from_ns.store(0, std::memory_order_relaxed);
+  connection_.hand_back_from_ns.store(0, std::memory_order_relaxed);  // if it was put off: there is little unread now
   connection_.send_spinner.learn(Clock::steady().now_ns() - start);
   return true;
 }
