@@ -423,9 +423,7 @@ void attach(Connection& connection, int socket, Segment segment, int side) {
   if (Opened opened = connection.opened.load(); opened == Opened::unknown && tcp_counts_agree(socket, opened))
     connection.opened.store(opened);
   deliver_doorbells_at_once(connection, socket);
-  std::uint32_t none = 0;  // or it was set by who had it before exec
-  connection.outgoing().sending.bulk_size.compare_exchange_strong(
-      none, static_cast<std::uint32_t>(bulk_size_for(buffers_of(socket))));
+  Sender(connection.memory, connection.out()).use_bulk(bulk_size_for(buffers_of(socket)));
   connection.own().pid.store(::getpid());
   join_family(connection.own().holders, ::getpid());
   registry_attached(connection);

@@ -238,6 +238,7 @@ bool tells_reset(Connection& connection) {
 
 bool goes_on_when_full(Connection& connection, int fd, SendWait& wait, bool may_wait, bool has_some) {
   if (may_wait) return wait.for_room(has_some);
+  if (grow_ring(connection)) return true;
   connection.blocked.store(true, std::memory_order_relaxed);
   sets_note_blocked(connection);
   if (!expect_room(connection) && !has_some) return true;
@@ -298,7 +299,9 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
         mark_order(connection, ring);
         written = ring.write(pieces);
         if (!pieces.done() && !may_wait) may_wait = waits();
-        if (!pieces.done() && !*may_wait) written += ring.write_crowded(pieces);  // at once: nobody's bytes in between
+        // At once: nobody's bytes in between.
+        if (!pieces.done() && !*may_wait && ring.grow()) written += ring.write(pieces);
+        if (!pieces.done() && !*may_wait) written += ring.write_crowded(pieces);
         if (written == 0) unmark_order(connection, ring.mark());
         connection.next_bulk.store(written > Sender::kSmallMessage ? ring.next_bulk() : nullptr,
                                    std::memory_order_relaxed);
@@ -371,8 +374,9 @@ namespace {
 // SO_RCVLOWAT, or as much as there can be: the ring is full, or what follows comes over TCP.
 bool reaches_low_water(const Connection& connection, Receiver& ring, int least) {
   if (ring.broken() || ring.bytes_ready() >= static_cast<std::size_t>(least)) return true;
+  const Sender sender(connection.memory, connection.in());
   return ring.has_data() && (connection.incoming().path.mode.load(std::memory_order_relaxed) == kBack ||
-                             !Sender(connection.memory, connection.in()).has_room_now());
+                             (!sender.has_room_now() && !sender.can_grow()));
 }
 
 }  // namespace

@@ -119,10 +119,55 @@ bool Sender::write_into_two_slots_otherwise(Sender sender, const std::byte* byte
 // More than the area has: a peer wrote nonsense, and gets no more bytes.
 std::size_t Sender::bulk_unread(std::uint64_t tail, std::uint64_t read) const {
   const Tally& tally = direction_.tally;
-  if (const std::uint64_t to = tally.anew_to.load(std::memory_order_relaxed);
-      read < to && read >= tally.anew_from.load(std::memory_order_relaxed))
-    read = std::min(to, tail);
-  return static_cast<std::size_t>(std::min<std::uint64_t>(tail - read, bulk_size()));
+  const std::size_t size = bulk_size();
+  if (const std::uint64_t to = tally.anew_to.load(std::memory_order_relaxed); read < to) {
+    const bool left_out = read >= tally.anew_from.load(std::memory_order_relaxed);
+    if (left_out)
+      read = std::min(to, tail);
+    else if (to % size != 0)  // it grew: what is unread of before may lie anywhere below
+      read = to - to % size;
+  }
+  return static_cast<std::size_t>(std::min<std::uint64_t>(tail - read, size));
+}
+
+void Sender::use_bulk(std::size_t most) {
+  SendState& state = direction_.sending;
+  const bool grows = std::min(most, memory_.bulk_bytes) >= 2 * kFirstBulkBytes;
+  std::uint32_t none = 0;
+  if (state.bulk_size.compare_exchange_strong(none, static_cast<std::uint32_t>(grows ? kFirstBulkBytes : most)) &&
+      grows)
+    state.bulk_most.store(static_cast<std::uint32_t>(most));
+}
+
+std::size_t Sender::bulk_most() const {
+  const std::size_t most = direction_.sending.bulk_most.load(std::memory_order_relaxed);
+  return std::min(most, memory_.bulk_bytes) / kFirstBulkBytes * kFirstBulkBytes;
+}
+
+bool Sender::has_proved_itself() const {
+  constexpr std::uint64_t kTimesOver = 8;
+  return direction_.tally.bytes.load(std::memory_order_relaxed) >= kTimesOver * bulk_most();
+}
+
+// Twice without a chunk in between is once.
+void Sender::note_anew(std::uint64_t from, std::uint64_t to) {
+  Tally& tally = direction_.tally;
+  if (tally.anew_to.load(std::memory_order_relaxed) != direction_.sending.bulk_tail.load(std::memory_order_relaxed))
+    tally.anew_from.store(from, std::memory_order_relaxed);
+  tally.anew_to.store(to, std::memory_order_relaxed);
+}
+
+// What comes next goes behind the area as it was, so that it does not matter where the unread lies there. Until that is
+// read there is nothing but the new part. A place among all bytes ever used is still one of the area by its remainder,
+// also that of a chunk of before, where it is of the same round.
+void Sender::grow_area() {
+  SendState& state = direction_.sending;
+  const std::size_t size = bulk_size(), most = bulk_most();
+  const std::uint64_t tail = state.bulk_tail.load(std::memory_order_relaxed);
+  const std::uint64_t to = tail + (most + size - tail % most) % most;
+  note_anew(tail, to);
+  state.bulk_tail.store(to, std::memory_order_release);
+  state.bulk_size.store(static_cast<std::uint32_t>(most), std::memory_order_release);
 }
 
 std::size_t Sender::bulk_used(std::uint64_t tail) const {
@@ -151,6 +196,8 @@ bool Sender::commit(std::size_t bytes) {
 std::span<std::byte> Sender::claim_bulk(std::size_t most, std::uint32_t slots, std::optional<std::uint64_t> anew_from,
                                         bool goes_on) {
   SendState& state = direction_.sending;
+  if (can_grow() && has_proved_itself()) [[unlikely]]
+    grow_area();
   const std::size_t size = bulk_size();
   if (!slot_free(slots)) return {};
   most = std::min(most, is_long_ && size >= 16 * kLargestChunk ? kLargestChunk : kUsualChunk);
@@ -179,10 +226,7 @@ std::span<std::byte> Sender::claim_bulk(std::size_t most, std::uint32_t slots, s
   if (room < std::min(most, least)) return {};
   const std::size_t offset = tail % size;
   if (!commit(offset + room)) return {};
-  if (anew_from) {
-    direction_.tally.anew_from.store(*anew_from, std::memory_order_relaxed);
-    direction_.tally.anew_to.store(tail, std::memory_order_relaxed);
-  }
+  if (anew_from) note_anew(*anew_from, tail);
   state.bulk_tail.store(tail, std::memory_order_relaxed);
   return {bulk_ + offset, room};
 }
@@ -242,7 +286,8 @@ Sender::Crowd Sender::crowd(std::size_t most) {
   BulkPlace place;
   std::memcpy(&place, slots_.payload(last), sizeof place);
   const std::size_t size = bulk_size(), length = found.length & ~std::uint32_t{kInBulk};
-  const std::uint64_t claimed = state.bulk_tail.load(std::memory_order_relaxed) - place.position;
+  const std::uint64_t bulk_tail = state.bulk_tail.load(std::memory_order_relaxed), claimed = bulk_tail - place.position;
+  if (bulk_tail == direction_.tally.anew_to.load(std::memory_order_relaxed)) return {};  // it is not the next any more
   if (claimed > kLargestChunk || length + kLine >= claimed || place.offset != place.position % size ||
       place.offset + claimed > size)
     return {};
@@ -352,6 +397,12 @@ bool Sender::has_room() {
   return enough();
 }
 
+bool Sender::grow() {
+  if (!can_grow() || has_room() || !enough_room(unread(tail().position()), bulk_size(), 0)) return false;
+  grow_area();
+  return true;
+}
+
 bool Sender::has_room_now(Room wanted) const {
   const SendState& state = direction_.sending;
   const ReceiveState& theirs = direction_.receiving;
@@ -359,9 +410,10 @@ bool Sender::has_room_now(Room wanted) const {
   const std::uint32_t used = unread(tail().position());
   const std::size_t size = bulk_size();
   if (enough_room(used, size, bulk_used(state.bulk_tail.load(std::memory_order_relaxed)), wanted)) return true;
+  const bool grows = wanted == Room::a_third && can_grow();
   const std::uint64_t read = theirs.bulk_head.load(std::memory_order_acquire);
   return enough_room(tail().position() - Spot(theirs.head.load(std::memory_order_acquire)).position(), size,
-                     bulk_unread(state.bulk_tail.load(std::memory_order_relaxed), read), wanted);
+                     grows ? 0 : bulk_unread(state.bulk_tail.load(std::memory_order_relaxed), read), wanted);
 }
 
 void Sender::want_room() {

@@ -82,8 +82,14 @@ class Sender {
   // Where the next slot is.
   const std::byte* next_line() const { return slots_.at(tail().index()); }
   bool has_room();  // under the lock
+  // Before the first: how much of the bulk area, in the end. Who had this end before exec may have said so.
+  void use_bulk(std::size_t most);
+  // Under the lock: a bulk area without room gets more. False: it has all it may have, or it is not what lacks room.
+  // Who can wait a moment does so first, because new memory costs as much time as many copies into old.
+  bool grow();
+  bool can_grow() const { return bulk_size() < bulk_most(); }
   // A look without the lock. A third of it all: what TCP calls room when asked for it, so that what a program sends
-  // then usually goes in one piece. Nearly all: the rest has room in TCP's buffers.
+  // then usually goes in one piece; which an area that can grow has. Nearly all: the rest has room in TCP's buffers.
   enum class Room { some, a_quarter_of_slots, a_third, nearly_all };
   bool has_room_now(Room wanted = Room::some) const;
 
@@ -118,6 +124,10 @@ class Sender {
     const std::uint32_t size = direction_.sending.bulk_size.load(std::memory_order_relaxed);
     return std::clamp<std::size_t>(size, kLeastBulkBytes, memory_.bulk_bytes) / kLine * kLine;
   }
+  std::size_t bulk_most() const;
+  bool has_proved_itself() const;
+  void grow_area();
+  void note_anew(std::uint64_t from, std::uint64_t to);
   // Of the area before `tail`, where so much of it was read.
   std::size_t bulk_unread(std::uint64_t tail, std::uint64_t read) const;
   std::size_t bulk_used(std::uint64_t tail) const;  // as far as it is known

@@ -42,6 +42,7 @@ constexpr std::size_t kInlineBytes = kSlotBytes - 8;
 constexpr std::size_t kBesideTrailer = kInlineBytes - 8;
 constexpr std::uint32_t kFewSlots = 8;
 constexpr std::size_t kLeastBulkBytes = std::size_t{64} << 10;
+constexpr std::size_t kFirstBulkBytes = std::size_t{256} << 10;  // until more proves worth its memory
 constexpr std::size_t kMostBulkBytes = std::size_t{4} << 20;
 constexpr std::size_t kUsualChunk = std::size_t{16} << 10;
 constexpr std::size_t kLargestChunk = (std::size_t{32} << 10) - kLine;  // of long messages
@@ -103,6 +104,7 @@ struct alignas(kLine) SendState {  // written by the sending end, under its lock
   std::atomic<std::uint64_t> seen_bulk_head;
   std::atomic<std::uint32_t> committed;  // bytes of the bulk area that have memory
   std::atomic<std::uint32_t> bulk_size;  // bytes of the bulk area that the sender uses: set before the first
+  std::atomic<std::uint32_t> bulk_most;  // what that may grow to, once
   std::atomic<std::uint8_t> few_at;      // index of the first of the few, a multiple of kFewSlots: never changed
   std::atomic<std::uint8_t> few_next;    // where tail is not of the few: the one of them that was used longest ago
   std::atomic<std::uint8_t> many_next;   // where it is: of the others
@@ -149,7 +151,7 @@ struct alignas(kLine) Tally {  // for those who look on; written by the sending 
   // For the sender itself: the last chunk of the bulk area.
   std::atomic<std::uint32_t> chunk_slot;  // the position of its slot
   std::atomic<std::uint64_t> chunk_from;  // where it begins, among all bytes of the area ever used
-  // Where the area was last begun anew, and up to where that left it out: nobody will ever read between those.
+  // Where the area was last begun anew, or grew, and up to where that left it out: nobody will ever read between those.
   std::atomic<std::uint64_t> anew_from;
   std::atomic<std::uint64_t> anew_to;
 };
@@ -256,7 +258,7 @@ constexpr std::size_t bulk_bytes_of(std::size_t stream_bytes) {
 }
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 11: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}}, "
+    "stream 12: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}}, "
     "2 x 256 slots of 64, 2 x bulk");
 
 }  // namespace viaduct::sockets

@@ -26,7 +26,8 @@ namespace viaduct::sockets {
 
 namespace {
 
-constexpr std::uint64_t kShortestNapNs = 5'000'000;  // for room: a peer that dies does not wake a futex
+constexpr std::uint64_t kShortestNapNs = 5'000'000;      // for room: a peer that dies does not wake a futex
+constexpr std::uint64_t kNapBeforeGrowthNs = 1'000'000;  // of a ring: who reads much wakes us before
 constexpr std::uint64_t kLongestNapNs = 100'000'000;
 constexpr std::uint64_t kStalledNs = 300'000'000;  // nobody reads at all: perhaps not before we have sent everything
 
@@ -281,6 +282,11 @@ bool expect_room(Connection& connection) {
   return !ring.has_room_now(Sender::Room::a_third);
 }
 
+bool grow_ring(Connection& connection) {
+  const SendingLock lock(connection.memory, connection.out());
+  return Sender(connection.memory, connection.out()).grow();
+}
+
 int nap_for_room(const Connection& connection) {
   constexpr int kStalledMs = 100;
   const bool is_told = __libc_single_threaded != 0 && !connection.shared.load(std::memory_order_relaxed) &&
@@ -345,7 +351,8 @@ bool SendWait::for_room(bool has_some) {
   const std::uint64_t head = connection_.outgoing().receiving.head.load();
   // TCP's buffers would have taken it at once: found out before the time is over.
   const std::uint64_t patience = std::min(kStalledNs, limit_.left_ns(start) / 2);
-  for (std::uint64_t nap = kShortestNapNs;; nap = std::min(nap * 2, kLongestNapNs)) {
+  for (std::uint64_t nap = ring.can_grow() ? kNapBeforeGrowthNs : kShortestNapNs;;
+       nap = std::min(nap * 2, kLongestNapNs)) {
     {
       const SendingLock lock(connection_.memory, connection_.out());
       ring.want_room();
@@ -360,7 +367,7 @@ bool SendWait::for_room(bool has_some) {
       ::pthread_testcancel();
     }
     // Who should read sleeps on and on: a thread has jumped away before it could ring.
-    if (nap != kShortestNapNs && connection_.outgoing().data.sleepers.load() != 0 &&
+    if (nap > kShortestNapNs && connection_.outgoing().data.sleepers.load() != 0 &&
         connection_.outgoing().data.armed.load() == 0)
       ring_doorbell(connection_, fd_);
     const bool go_on =
@@ -368,6 +375,7 @@ bool SendWait::for_room(bool has_some) {
     if (connection_.generation.load() != generation) return errno = EBADF, false;  // closed; its memory may be gone
     if (ready()) break;
     if (!go_on) return errno = EINTR, false;
+    if (!is_asked_back(connection_) && grow_ring(connection_)) return true;
     pollfd entry{fd_, POLLRDHUP, 0};
     // Closed or reset: for the caller to find out. A peer that has said that it sends no more may still read.
     if (kernel::libc().poll(&entry, 1, 0) > 0 &&

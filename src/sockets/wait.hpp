@@ -80,6 +80,9 @@ void wake_room_sleepers(RoomWait& room);
 // Asks for a doorbell when there is room again. False: there is room now.
 bool expect_room(Connection& connection);
 
+// There is more room from now on, though nobody has read anything. False: there is not.
+bool grow_ring(Connection& connection);
+
 // For those who wait for room in poll or epoll: how long they may sleep without a look, in milliseconds. And the look:
 // where nobody has read anything for a while sending goes back to TCP, which takes more than the ring.
 int nap_for_room(const Connection& connection);
