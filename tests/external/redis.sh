@@ -28,6 +28,7 @@ trap 'rm -rf "$work"' EXIT INT TERM
 
 run() { # name preload
   tree=$work/$1
+  rm -rf "$tree"
   mkdir -p "$tree/src"
   cp -R "$source/tests" "$source/redis.conf" "$tree" && rm -rf "$tree/tests/tmp" && mkdir "$tree/tests/tmp"
   [ ! -d "$source/utils" ] || cp -R "$source/utils" "$tree"
@@ -45,14 +46,17 @@ run() { # name preload
     sed -E 's/ \([0-9]+ ms\)$//; s/ in tests\/.*$//' | sort >"$work/$1.verdicts"
 }
 
-run native ""
-run viaduct "$library"
-count=$(grep -c '^ok' "$work/native.verdicts")
-[ "$count" -gt 0 ] || { tail -5 "$work/native.out"; echo "SKIPPED: no test ran natively"; exit 77; }
-if diff "$work/native.verdicts" "$work/viaduct.verdicts" >"$work/difference"; then
-  echo "same: redis, $count tests passed"
-  exit 0
-fi
-echo "DIFFERENT (< natively, > accelerated); $count passed natively"
-cat "$work/difference"
+# Some of its tests depend on how fast everybody is, and fail now and then natively too: that is no evidence, so once more.
+for time in first second; do
+  run native ""
+  run viaduct "$library"
+  count=$(grep -c '^ok' "$work/native.verdicts")
+  [ "$count" -gt 0 ] || { tail -5 "$work/native.out"; echo "SKIPPED: no test ran natively"; exit 77; }
+  if diff "$work/native.verdicts" "$work/viaduct.verdicts" >"$work/difference"; then
+    echo "same: redis, $count tests passed"
+    exit 0
+  fi
+  echo "DIFFERENT at the $time run (< natively, > accelerated); $count passed natively"
+  cat "$work/difference"
+done
 exit 1
