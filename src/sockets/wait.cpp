@@ -279,7 +279,7 @@ bool expect_room(Connection& connection) {
   }
   connection.outgoing().room.armed.fetch_or(kInPoll);
   fence::full();  // F2
-  return !ring.has_room_now(Sender::Room::a_third);
+  return !ring_writable(connection);
 }
 
 bool grow_ring(Connection& connection) {
