@@ -51,7 +51,7 @@ constexpr int kWaitsPerTurn = 256;
   std::uint32_t bits = 0;
   if ((item.events & kEpollRoom) != 0 &&
       Sender(connection.memory, connection.outgoing(), connection.incoming(), connection.out_slots)
-          .has_room_now(Sender::Room::a_third))
+          .has_room_now(Sender::Room::a_third, Sender::Growth::counted))
     bits = item.events & kEpollRoom;
   Stillness::FirstUnread unread;
   if ((item.events & kEpollData) != 0) {

@@ -238,7 +238,6 @@ bool tells_reset(Connection& connection) {
 
 bool goes_on_when_full(Connection& connection, int fd, SendWait& wait, bool may_wait, bool has_some) {
   if (may_wait) return wait.for_room(has_some);
-  if (grow_ring(connection)) return true;
   connection.blocked.store(true, std::memory_order_relaxed);
   sets_note_blocked(connection);
   if (!expect_room(connection) && !has_some) return true;
@@ -299,9 +298,7 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
         mark_order(connection, ring);
         written = ring.write(pieces);
         if (!pieces.done() && !may_wait) may_wait = waits();
-        // At once: nobody's bytes in between.
-        if (!pieces.done() && !*may_wait && ring.grow()) written += ring.write(pieces);
-        if (!pieces.done() && !*may_wait) written += ring.write_crowded(pieces);
+        if (!pieces.done() && !*may_wait) written += ring.write_rest(pieces);  // at once: nobody's bytes in between
         if (written == 0) unmark_order(connection, ring.mark());
         connection.next_bulk.store(written > Sender::kSmallMessage ? ring.next_bulk() : nullptr,
                                    std::memory_order_relaxed);
@@ -376,7 +373,7 @@ bool reaches_low_water(const Connection& connection, Receiver& ring, int least) 
   if (ring.broken() || ring.bytes_ready() >= static_cast<std::size_t>(least)) return true;
   const Sender sender(connection.memory, connection.in());
   return ring.has_data() && (connection.incoming().path.mode.load(std::memory_order_relaxed) == kBack ||
-                             (!sender.has_room_now() && !sender.can_grow()));
+                             !sender.has_room_now(Sender::Room::some, Sender::Growth::counted));
 }
 
 }  // namespace
@@ -395,11 +392,12 @@ bool ring_readable(Connection& connection, int fd) {
   return ring.has_data();
 }
 
-bool ring_writable(Connection& connection) {
+bool ring_writable(Connection& connection, Sender::Growth growth) {
   if (!sends_on_ring(connection)) return true;
   if (connection.peer().closed.load(std::memory_order_relaxed) != 0) return true;
-  const auto wanted = is_asked_back(connection) ? Sender::Room::nearly_all : Sender::Room::a_third;
-  return Sender(connection.memory, connection.out()).has_room_now(wanted);
+  const Sender ring(connection.memory, connection.out());
+  return is_asked_back(connection) ? ring.has_room_now(Sender::Room::nearly_all)
+                                   : ring.has_room_now(Sender::Room::a_third, growth);
 }
 
 bool readable_after_all(Connection& connection, int fd, bool kernel_readable, std::uint32_t own_sleeps) {

@@ -186,9 +186,9 @@ ssize_t stream_splice(Connection& connection, int fd, int pipe, std::size_t coun
       total += static_cast<std::size_t>(moved), in_vain = 0;
     else if (moved < 0 && errno != EAGAIN)
       return result(-1);
-    else if (moved == 0 && grow_ring(connection))
+    else if (moved == 0 && !waits_for_room && grow_ring(connection))
       in_vain = 0;
-    else if (moved == 0 && ring_writable(connection))
+    else if (moved == 0 && ring_writable(connection, Sender::Growth::not_counted))
       note_in_vain();
     else if (moved == 0 && !goes_on_when_full(connection, fd, wait, waits_for_room, total != 0))
       return result(-1);

@@ -152,8 +152,9 @@ bool Sender::has_proved_itself() const {
 // Twice without a chunk in between is once.
 void Sender::note_anew(std::uint64_t from, std::uint64_t to) {
   Tally& tally = direction_.tally;
-  if (tally.anew_to.load(std::memory_order_relaxed) != direction_.sending.bulk_tail.load(std::memory_order_relaxed))
-    tally.anew_from.store(from, std::memory_order_relaxed);
+  if (tally.anew_to.load(std::memory_order_relaxed) == direction_.sending.bulk_tail.load(std::memory_order_relaxed))
+    from = std::min(from, tally.anew_from.load(std::memory_order_relaxed));
+  tally.anew_from.store(from, std::memory_order_relaxed);
   tally.anew_to.store(to, std::memory_order_relaxed);
 }
 
@@ -163,6 +164,7 @@ void Sender::note_anew(std::uint64_t from, std::uint64_t to) {
 void Sender::grow_area() {
   SendState& state = direction_.sending;
   const std::size_t size = bulk_size(), most = bulk_most();
+  if (most <= size) return;  // not what it said a moment ago
   const std::uint64_t tail = state.bulk_tail.load(std::memory_order_relaxed);
   const std::uint64_t to = tail + (most + size - tail % most) % most;
   note_anew(tail, to);
@@ -317,6 +319,13 @@ std::size_t Sender::write_crowded(Pieces& pieces) {
   return total;
 }
 
+std::size_t Sender::write_rest(Pieces& pieces) {
+  std::size_t total = grow() ? write(pieces) : 0;
+  if (!pieces.done()) total += write_crowded(pieces);
+  if (!pieces.done() && grow(kManySlots - 1)) total += write_crowded(pieces);
+  return total;
+}
+
 std::size_t Sender::write(Pieces& pieces) {
   std::size_t total = 0, most = kSmallMessage;
   const Ahead ahead = is_long_ ? Ahead::read : Ahead::both;
@@ -365,23 +374,27 @@ std::size_t Sender::write(Pieces& pieces) {
 
 namespace {
 
-bool enough_room(std::uint32_t slots_used, std::size_t bulk_size, std::size_t bulk_used,
-                 Sender::Room wanted = Sender::Room::some) {
+// Of the bulk area: what there is, may ever be, and is used.
+struct Bulk {
+  std::size_t size, most, used;
+};
+
+bool enough_room(std::uint32_t slots_used, const Bulk& bulk, Sender::Room wanted = Sender::Room::some) {
   constexpr std::size_t kLittle = 16;  // of which one part is left
-  const auto [slots, bulk] = [&]() -> std::pair<std::uint32_t, std::size_t> {
-    const std::size_t few_chunks = std::min(3 * kUsualChunk, bulk_size / 4);
+  const auto [slots, bytes] = [&]() -> std::pair<std::uint32_t, std::size_t> {
+    const std::size_t few_chunks = std::min(3 * kUsualChunk, bulk.size / 4);
     switch (wanted) {
       case Sender::Room::a_quarter_of_slots:
         return {kManySlots / 4, few_chunks};
       case Sender::Room::a_third:
-        return {kManySlots / 3, bulk_size / 3};
+        return {kManySlots / 3, bulk.size / 3};
       case Sender::Room::nearly_all:
-        return {kManySlots - kManySlots / kLittle, bulk_size - bulk_size / kLittle};
+        return {kManySlots - kManySlots / kLittle, bulk.size - std::min(bulk.size, bulk.most / kLittle)};
       default:
-        return {kSlotsForCrowds + 2, few_chunks};
+        return {kSlotsNoMessageTakes, few_chunks};
     }
   }();
-  return slots_used <= kManySlots - slots && bulk_size - bulk_used >= bulk;
+  return slots_used <= kManySlots - slots && bulk.used + bytes <= bulk.size;
 }
 
 }  // namespace
@@ -389,31 +402,37 @@ bool enough_room(std::uint32_t slots_used, std::size_t bulk_size, std::size_t bu
 bool Sender::has_room() {
   const auto enough = [this] {
     const SendState& state = direction_.sending;
-    return enough_room(unread(tail().position()), bulk_size(),
-                       bulk_used(state.bulk_tail.load(std::memory_order_relaxed)));
+    const std::size_t size = bulk_size();
+    return enough_room(unread(tail().position()),
+                       {size, size, bulk_used(state.bulk_tail.load(std::memory_order_relaxed))});
   };
   if (enough()) return true;
   refresh(direction_);
   return enough();
 }
 
-bool Sender::grow() {
-  if (!can_grow() || has_room() || !enough_room(unread(tail().position()), bulk_size(), 0)) return false;
+bool Sender::grow(std::uint32_t most_slots_used) {
+  if (!can_grow() || has_room() || unread(tail().position()) > most_slots_used) return false;
+  const std::size_t size = bulk_size();
+  if (enough_room(0, {size, size, bulk_used(direction_.sending.bulk_tail.load(std::memory_order_relaxed))}))
+    return false;  // slots are what it lacks
   grow_area();
   return true;
 }
 
-bool Sender::has_room_now(Room wanted) const {
+bool Sender::has_room_now(Room wanted, Growth growth) const {
   const SendState& state = direction_.sending;
   const ReceiveState& theirs = direction_.receiving;
   // As much as the sender knows already is enough, most of the time: no look at the receiver's line.
-  const std::uint32_t used = unread(tail().position());
-  const std::size_t size = bulk_size();
-  if (enough_room(used, size, bulk_used(state.bulk_tail.load(std::memory_order_relaxed)), wanted)) return true;
-  const bool grows = wanted == Room::a_third && can_grow();
+  const std::size_t size = bulk_size(), most = std::max(size, bulk_most());
+  const auto enough = [&](std::uint32_t slots_used, std::size_t bulk_used) {
+    return enough_room(slots_used, {size, most, bulk_used}, wanted);
+  };
+  if (enough(unread(tail().position()), bulk_used(state.bulk_tail.load(std::memory_order_relaxed)))) return true;
   const std::uint64_t read = theirs.bulk_head.load(std::memory_order_acquire);
-  return enough_room(tail().position() - Spot(theirs.head.load(std::memory_order_acquire)).position(), size,
-                     grows ? 0 : bulk_unread(state.bulk_tail.load(std::memory_order_relaxed), read), wanted);
+  const std::uint32_t slots_used = tail().position() - Spot(theirs.head.load(std::memory_order_acquire)).position();
+  const bool grows = growth == Growth::counted && size < most;
+  return enough(slots_used, grows ? 0 : bulk_unread(state.bulk_tail.load(std::memory_order_relaxed), read));
 }
 
 void Sender::want_room() {

@@ -20,6 +20,7 @@ namespace viaduct::sockets {
 
 constexpr std::uint32_t kManySlots = kSlots - kFewSlots - 2;  // that may be unread: as many as there are beside the few
 constexpr std::uint32_t kSlotsForCrowds = 32;                 // of those, kept free for Sender::write_crowded()
+constexpr std::uint32_t kSlotsNoMessageTakes = kSlotsForCrowds + 2;  // it may need two
 
 class Sender {
  public:
@@ -51,6 +52,8 @@ class Sender {
   // The same where there is no slot left for it, by a sender that may not wait: messages share the last chunk, so that
   // as many bytes fit as TCP would have taken.
   std::size_t write_crowded(Pieces& pieces);
+  // What write() has left, by a sender that may not wait: in every way there is.
+  std::size_t write_rest(Pieces& pieces);
   // The same for a message that fits slots alone, whole or not at all.
   static constexpr std::size_t kSmallMessage = 2 * kInlineBytes;  // up to here that is quicker
   // `more_follows`: probably, and no answer before that.
@@ -86,12 +89,14 @@ class Sender {
   void use_bulk(std::size_t most);
   // Under the lock: a bulk area without room gets more. False: it has all it may have, or it is not what lacks room.
   // Who can wait a moment does so first, because new memory costs as much time as many copies into old.
-  bool grow();
+  bool grow() { return grow(kManySlots - kSlotsNoMessageTakes); }
   bool can_grow() const { return bulk_size() < bulk_most(); }
   // A look without the lock. A third of it all: what TCP calls room when asked for it, so that what a program sends
-  // then usually goes in one piece; which an area that can grow has. Nearly all: the rest has room in TCP's buffers.
+  // then usually goes in one piece. Nearly all: the rest has room in TCP's buffers. Growth, where it is counted: so
+  // much, as soon as somebody sends.
   enum class Room { some, a_quarter_of_slots, a_third, nearly_all };
-  bool has_room_now(Room wanted = Room::some) const;
+  enum class Growth { counted, not_counted };
+  bool has_room_now(Room wanted = Room::some, Growth growth = Growth::not_counted) const;
 
   // What room the sender waits for: half of everything.
   void want_room();
@@ -126,6 +131,7 @@ class Sender {
   }
   std::size_t bulk_most() const;
   bool has_proved_itself() const;
+  bool grow(std::uint32_t most_slots_used);
   void grow_area();
   void note_anew(std::uint64_t from, std::uint64_t to);
   // Of the area before `tail`, where so much of it was read.

@@ -103,8 +103,8 @@ struct alignas(kLine) SendState {  // written by the sending end, under its lock
   std::atomic<std::uint64_t> bulk_tail;  // bytes of the bulk area ever used, skipped ones included
   std::atomic<std::uint64_t> seen_bulk_head;
   std::atomic<std::uint32_t> committed;  // bytes of the bulk area that have memory
-  std::atomic<std::uint32_t> bulk_size;  // bytes of the bulk area that the sender uses: set before the first
-  std::atomic<std::uint32_t> bulk_most;  // what that may grow to, once
+  std::atomic<std::uint32_t> bulk_size;  // bytes of the bulk area in use: set before the first, changed once
+  std::atomic<std::uint32_t> bulk_most;  // what that may grow to; 0: it does not
   std::atomic<std::uint8_t> few_at;      // index of the first of the few, a multiple of kFewSlots: never changed
   std::atomic<std::uint8_t> few_next;    // where tail is not of the few: the one of them that was used longest ago
   std::atomic<std::uint8_t> many_next;   // where it is: of the others

@@ -76,7 +76,8 @@ int bytes_unread(Connection& connection, int fd);
 
 // What poll() would say, without asking the kernel: the ring only.
 bool ring_readable(Connection& connection, int fd);
-bool ring_writable(Connection& connection);  // true as well where TCP is to be asked
+// True as well where TCP is to be asked.
+bool ring_writable(Connection& connection, Sender::Growth growth = Sender::Growth::counted);
 
 // Its sending half is not closed, nor back on TCP. Else nobody tells us of room: who waits for it looks by himself. To
 // go back to TCP instead would leave behind all that is unread.
