@@ -16,6 +16,7 @@
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
+#include "sockets/retired.hpp"
 #include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
@@ -238,7 +239,9 @@ VIADUCT_EXPORT int close(int fd) {
   } else {
     forget(fd);
   }
-  return libc().close(fd);
+  const int result = libc().close(fd);
+  unmap_closed();
+  return result;
 }
 
 VIADUCT_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept {

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 
 #include "base/clock.hpp"
@@ -25,6 +26,8 @@ struct Queue {
   Piece pieces[kMost];
   std::size_t first = 0;
   std::atomic<std::size_t> count{0};
+  Piece closed{};  // beside the others: of a process with one thread
+  std::atomic<bool> has_closed{false};
 };
 constinit Queue queue{};
 
@@ -45,9 +48,21 @@ void retired_after_fork_in_child() {
   queue.lock.reset();
 }
 
+void unmap_closed() {
+  if (!queue.has_closed.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  const int kept = errno;
+  const BriefLock::Hold hold(queue.lock);
+  if (queue.has_closed.exchange(false)) ::munmap(queue.closed.base, queue.closed.size);
+  errno = kept;
+}
+
 void retire_memory(void* base, std::size_t size) {
   if (nobody_is_inside()) {
-    ::munmap(base, size);
+    unmap_closed();
+    const BriefLock::Hold hold(queue.lock);
+    queue.closed = {base, size, 0};
+    queue.has_closed.store(true);
     return;
   }
   const std::uint64_t now = Clock::steady().now_ns();
@@ -59,6 +74,7 @@ void retire_memory(void* base, std::size_t size) {
 }
 
 void sweep_retired() {
+  unmap_closed();
   if (!AtMemory::is_so()) (void)sweep_before_sleep();
 }
 

@@ -36,6 +36,9 @@ inline bool nobody_is_inside() {
 inline constexpr std::uint64_t kGraceNs = 100'000'000;
 
 void retire_memory(void* base, std::size_t size);
+// Of what was just closed, and is nobody's any more: by whoever has told its peer of the end, which takes less time
+// than to free a large ring. Or the next time that memory is retired, or swept.
+void unmap_closed();
 // Gives back what nobody can be in any more. By a call that is at no memory itself.
 void sweep_retired();
 // The same by one that is, before it sleeps: how long it may take until the rest can be given back too, in
