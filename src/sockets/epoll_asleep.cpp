@@ -1,8 +1,11 @@
 // What a set has to tell, and sleeping on it: for those who wait for it, and for those outside (sets around it, poll).
+#include <poll.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "sockets/epoll_set_state.hpp"
+#include "sockets/kernel.hpp"
 
 namespace viaduct::sockets {
 
@@ -73,6 +76,29 @@ bool set_ready(EpollSet& set, int depth) {
   for (int i = 0; depth < kDeepest && i < set.nested_count; ++i)
     if (nested_with_news(set, set.nested[i], depth + 1) != nullptr) return true;
   return false;
+}
+
+bool set_ready_after_all(EpollSet& set, int fd, int depth) {
+  constexpr int kMostLookedAt = 256;  // of a larger set that bell may be told
+  if (set_ready(set, depth)) return true;
+  {
+    const BriefLock::Hold hold(set.lock);
+    int left = kMostLookedAt;
+    set.items.each([&](int member, EpollItem* item) {
+      if (left-- <= 0 || item->deleted || (item->events & kEpollData) == 0 || item->connection == nullptr) return;
+      if (!item->connection->attached()) return;
+      const Direction& in = item->connection->incoming();
+      if (!receives_on_ring(*item->connection) || in.path.rung.load() == in.receiving.drained.load()) return;
+      const bool only_ours = item->armed && set.sleeping.load() <= 1;
+      (void)readable_after_all(*item->connection, member, true, only_ours ? 1 : 0);
+      set.activate(*item);  // it is armed no more
+    });
+    for (int i = 0; depth < kDeepest && i < set.nested_count; ++i)
+      if (EpollSet* const inner = find_set(set.nested[i].fd); inner != nullptr && inner != &set)
+        (void)set_ready_after_all(*inner, set.nested[i].fd, depth + 1);
+  }
+  pollfd entry{fd, POLLIN, 0};
+  return kernel::libc().poll(&entry, 1, 0) > 0 || set_ready(set, depth);
 }
 
 void set_tell_kernel(EpollSet& set, int depth) {

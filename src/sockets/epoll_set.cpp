@@ -327,6 +327,7 @@ int add_member(EpollSet& set, int epoll, int fd, Connection& connection, epoll_e
   const auto& libc = kernel::libc();
   EpollItem* const item = set.held_by_others() ? nullptr : make_item(set, epoll, fd, connection);
   if (item == nullptr) {
+    set.has_others.store(true, std::memory_order_relaxed);
     unfit = set.held_by_others() ? Why::shared_epoll : Why::no_memory;
     return 0;
   }
@@ -394,6 +395,7 @@ int control(EpollSet& set, int epoll, int operation, int fd, epoll_event* event,
     const int result = libc.epoll_ctl(epoll, operation, fd, event);
     if (result != 0) return result;
     EpollSet* const inner = find_set(fd);
+    if (operation == EPOLL_CTL_ADD && inner == nullptr) set.has_others.store(true, std::memory_order_relaxed);
     if (operation == EPOLL_CTL_ADD && inner != nullptr) set.add_nested(fd, *event);
     if (operation != EPOLL_CTL_ADD) set.change_nested(fd, operation == EPOLL_CTL_MOD ? event : nullptr);
     if (operation != EPOLL_CTL_DEL && inner != nullptr && inner != &set && set.sleeping.load() != 0)

@@ -42,6 +42,7 @@ class EpollSet {
     nested_count = 0;
     other_holder.store(0);
     inherited.store(false);
+    has_others.store(false);
     changes = 0;
     sleeping.store(0);
     napping.store(0);
@@ -204,8 +205,9 @@ class EpollSet {
   std::atomic<int> sleeping{0};  // threads in the kernel's wait, for this set or one around it
   std::atomic<int> napping{0};   // those of them that look at members which lack room now and then
   std::atomic<pid_t> other_holder{0};
-  std::atomic<bool> inherited{false};  // over a fork, and not waited for since
-  std::uint64_t changes = 0;           // members that were added, or may be told again
+  std::atomic<bool> inherited{false};   // over a fork, and not waited for since
+  std::atomic<bool> has_others{false};  // it has, or had, something in it that is neither a connection nor a set
+  std::uint64_t changes = 0;            // members that were added, or may be told again
   std::uint64_t last_kernel_ns = 0;
   std::uint64_t last_told_ns = 0;  // of all changes
   int waits_since_kernel = 0;

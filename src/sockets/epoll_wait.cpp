@@ -275,6 +275,21 @@ class Waiting : Listening {
     return false;
   }
 
+  // A set in this one, and there is nothing in it after all. Not where something else may have the same data, nor where
+  // the kernel tells of it once.
+  bool means_nothing(const epoll_event& event) const {
+    if (set_.has_others.load(std::memory_order_relaxed) || set_.inherited.load() || set_.held_by_others()) return false;
+    bool found = false;
+    for (int i = 0; i < set_.nested_count; ++i) {
+      const EpollSet::Nested& entry = set_.nested[i];
+      if (entry.data != event.data.u64) continue;
+      EpollSet* const inner = (entry.events & EPOLLONESHOT) == 0 ? find_set(entry.fd) : nullptr;
+      if (inner == nullptr || inner == &set_ || set_ready_after_all(*inner, entry.fd)) return false;
+      found = true;
+    }
+    return found;
+  }
+
   int translate(int already, int got) {
     const BriefLock::Hold hold(set_.lock);
     int kept = already;
@@ -288,7 +303,7 @@ class Waiting : Listening {
           continue;
         }
         note_place(*item, kept);
-      } else if (already != 0 && told_as_nested(already, event)) {
+      } else if ((already != 0 && told_as_nested(already, event)) || means_nothing(event)) {
         continue;
       }
       events_[kept++] = event;

@@ -214,9 +214,10 @@ class Polling {
       Connection* const connection = accelerated(entry.fd);
       if (connection == nullptr) {
         entry.revents = said;
-        if (EpollSet* const set = said == 0 && entry.fd >= 0 ? find_set(entry.fd) : nullptr;
-            set != nullptr && (entry.events & kIn) != 0 && set_ready(*set))
-          entry.revents = static_cast<short>(entry.events & kIn);
+        EpollSet* const set = entry.fd >= 0 && (entry.events & kIn) != 0 ? find_set(entry.fd) : nullptr;
+        if (set != nullptr && said == 0 && set_ready(*set)) entry.revents = static_cast<short>(entry.events & kIn);
+        if (set != nullptr && (said & ~kIn) == 0 && said != 0 && !set_ready_after_all(*set, entry.fd))
+          entry.revents = 0;
       } else {
         entry.revents = truth(entry, said, *connection);
         // It has gone back to TCP just now, and the kernel was not asked for room.

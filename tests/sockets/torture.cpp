@@ -2,7 +2,7 @@
 // verified; exit code 0 means that nothing was lost, nothing hung and nobody crashed.
 //
 //   sockets-torture
-//   kill|mix|leave|family|stopped|torn|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|asked|unread|
+//   kill|mix|leave|family|stopped|torn|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|asked|late|unread|
 //   namespaces|nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -368,6 +368,7 @@ int main(int count, char** arguments) {
   if (mode == "stopped") return stopped(rounds, seed);
   if (mode == "torn") return torn(rounds, seed);
   if (mode == "asked") return asked(rounds);
+  if (mode == "late") return late(rounds);
   if (mode == "unread") return unread(rounds);
   if (mode == "namespaces") return namespaces(rounds);
   if (mode == "giga") return hand_back_a_gigabyte(rounds, seed);
@@ -381,7 +382,7 @@ int main(int count, char** arguments) {
   if (mode == "no-proc") return without(rounds, seed, no_proc);
   std::fprintf(
       stderr,
-      "usage: %s kill|mix|leave|family|stopped|torn|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|asked|"
+      "usage: %s kill|mix|leave|family|stopped|torn|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|asked|late|"
       "unread|namespaces|nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]\n",
       arguments[0]);
   return 2;

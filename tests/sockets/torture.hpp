@@ -93,6 +93,7 @@ int torn(int rounds, unsigned seed);
 int waiters(int rounds, unsigned seed);
 int hand_back_a_gigabyte(int rounds, unsigned seed);
 int asked(int rounds);
+int late(int rounds);
 int unread(int rounds);
 int namespaces(int rounds);
 
