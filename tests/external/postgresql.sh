@@ -24,7 +24,8 @@ regress=$(dirname "$programs")/lib/pgxs/src/test/regress/pg_regress
 
 work=$(mktemp -d) || exit 2
 chmod 755 "$work"
-trap 'stop; rm -rf "$work"' EXIT INT TERM
+trap 'stop; rm -rf "$work"' EXIT
+trap 'exit 2' INT TERM
 
 # PostgreSQL refuses to run as root.
 if [ "$(id -u)" = 0 ]; then

@@ -17,7 +17,8 @@ limit=${VIADUCT_EXTERNAL_SECONDS:-300}
 
 command -v "$python" >/dev/null 2>&1 || { echo "SKIPPED: no $python here"; exit 77; }
 work=$(mktemp -d) || exit 2
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work"' EXIT
+trap 'exit 2' INT TERM
 
 # Verdicts only, one per test, in order of name: "test.test_select.SelectTestCase.test_select ok". From the report in XML
 # and not from what the tests print, into which the children of some write.

@@ -24,7 +24,8 @@ done
 [ -r "$source/tests/test_helper.tcl" ] || { echo "SKIPPED: '$source' holds no tests/test_helper.tcl of redis"; exit 77; }
 
 work=$(mktemp -d) || exit 2
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work"' EXIT
+trap 'exit 2' INT TERM
 
 run() { # name preload
   tree=$work/$1
