@@ -446,7 +446,8 @@ void Sender::want_room() {
 }
 
 // The headers are the truth: what is published counts, whether or not its sender came to note it; the second half of a
-// message whose first is missing does not. Nothing more is put into a slot that may have grown.
+// message whose first is missing does not. Nothing more is put into a slot that may have grown. And whoever wanted the
+// peer's receiving lock, as one does under this lock only, wants it no more.
 void Sender::recover() {
   const int side = &direction_ == &memory_.direction(0) ? 0 : 1;
   memory_.control().end[side].request.fetch_and(~std::uint32_t{kEmptying});

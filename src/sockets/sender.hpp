@@ -20,7 +20,7 @@ namespace viaduct::sockets {
 
 constexpr std::uint32_t kManySlots = kSlots - kFewSlots - 2;  // that may be unread: as many as there are beside the few
 constexpr std::uint32_t kSlotsForCrowds = 32;                 // of those, kept free for Sender::write_crowded()
-constexpr std::uint32_t kSlotsNoMessageTakes = kSlotsForCrowds + 2;  // it may need two
+constexpr std::uint32_t kSlotsNoMessageTakes = kSlotsForCrowds + 2;  // of two slots it needs both: fewer are no room
 
 class Sender {
  public:
