@@ -18,12 +18,6 @@
 
 namespace viaduct::sockets {
 
-namespace {
-
-constexpr char kDoorbell = '!';
-
-}  // namespace
-
 void put_receiving_right(Connection& connection) {
   const Path& path = connection.incoming().path;
   ReceiveState& state = connection.incoming().receiving;
@@ -49,47 +43,9 @@ void put_receiving_right(Connection& connection) {
   }
 }
 
-bool ring_once(Connection& connection, int fd) {
-  Path& path = connection.outgoing().path;
-  if (bell_would_lie_behind_data(connection)) return false;
-  // Another thread has just given the number to another connection.
-  if (Connection* const has_it = find_connection(fd); has_it != nullptr && has_it != &connection) [[unlikely]]
-    if ((fd = any_number_of(connection)) < 0) return false;
-  path.rung_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
-  connection.rang.store(true, std::memory_order_relaxed);
-  path.rung.fetch_add(1);
-  const bool nothing_else = connection.tcp_used_then.load(std::memory_order_relaxed) == tcp_used.load();
-  note_tcp_use();  // which other connections come after
-  if (nothing_else) connection.tcp_used_then.store(tcp_used.load(), std::memory_order_relaxed);
-  // A full buffer means that there is something to read already.
-  const bool rung = kernel::libc().send(fd, &kDoorbell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
-  if (!rung) {
-    path.rung.fetch_sub(1);
-    if (errno == ECONNRESET || errno == EPIPE) connection.pending_error.store(errno, std::memory_order_relaxed);
-    connection.look_at_kernel.store(true, std::memory_order_relaxed);
-  }
-  Tally& tally = connection.outgoing().tally;
-  tally.wakes.store(tally.wakes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  return rung;
-}
-
 bool has_ended(const Connection& connection, int fd, int patience_ms) {
   pollfd entry{fd, POLLRDHUP, 0};
   return kernel::libc().poll(&entry, 1, patience_ms) > 0 && (!connection.reads_no_more.load() || tcp_peer_ended(fd));
-}
-
-// What was sent over TCP before the ring is unread: the peer's socket is readable anyway. Should the connection be
-// passed to somebody who knows no rings, a bell in the middle of its bytes could not be taken off any more.
-bool bell_would_lie_behind_data(const Connection& connection) {
-  const Direction& out = connection.outgoing();
-  switch (out.receiving.stage.load(std::memory_order_acquire)) {
-    case kReadTcp:
-      return out.receiving.tcp_taken.load() < out.path.ring_from.load();
-    case kReadRest:
-      return out.receiving.tcp_left.load() != 0;
-    default:
-      return false;
-  }
 }
 
 namespace {
@@ -116,22 +72,6 @@ bool switch_to_ring(Connection& connection, int fd) {
   path.ring_from.store(written);
   path.mode.store(kRing, std::memory_order_release);  // R3
   return true;
-}
-
-bool ring_doorbell(Connection& connection, int fd) {
-  const Uncancelled here;
-  const int kept = errno;
-  const SendingLock lock(connection.memory, connection.out());
-  // After our own end of stream TCP takes no more doorbells. A peer that wants its bytes over TCP sleeps on no ring,
-  // and would take a doorbell for one of them.
-  const bool wanted = connection.own().finished.load() == 0 && connection.peer().closed.load() == 0 &&
-                      (connection.peer().request.load() & kTakeBack) == 0;
-  const Path& path = connection.outgoing().path;
-  const bool rung = wanted &&
-                    (path.mode.load() == kRing || (path.mode.load() == kTcp && switch_to_ring(connection, fd))) &&
-                    ring_once(connection, fd);
-  errno = kept;
-  return rung;
 }
 
 bool peer_lost_bytes(Connection& connection, int fd) {
@@ -248,38 +188,6 @@ std::uint32_t follow_path(Connection& connection, int fd) {
         return kReadRing;
     }
   }
-}
-
-bool settle_doorbells(Connection& connection, int fd, std::uint32_t own_sleeps) {
-  Direction& in = connection.incoming();
-  if (in.path.rung.load() == in.receiving.drained.load()) return true;
-  if (in.data.sleepers.load() > own_sleeps) {
-    connection.last_reader.store(thread_mark());
-    // It may stand for all connections of a sleep (name_of_next_sleep()), which began before it was known that somebody
-    // else reads this one: left to the sleeper.
-    if (connection.named.load()) return false;
-    in.data.armed.store(kRingForMe);
-    fence::full();  // F1
-    if (receives_on_ring(connection) && Receiver(connection.memory, connection.in()).has_data()) return false;
-    connection.bell_shared.store(true, std::memory_order_relaxed);
-  }
-  drain_doorbells(connection, fd);
-  return true;
-}
-
-void drain_doorbells(Connection& connection, int fd) {
-  ReceiveState& state = connection.incoming().receiving;
-  const int kept = errno;
-  for (;;) {
-    const std::uint32_t due = connection.incoming().path.rung.load() - state.drained.load(std::memory_order_relaxed);
-    if (due == 0) break;
-    char bytes[256];
-    const ssize_t got = kernel::libc().recv(fd, bytes, std::min<std::size_t>(due, sizeof bytes), MSG_DONTWAIT);
-    if (got <= 0) break;
-    state.drained.store(state.drained.load(std::memory_order_relaxed) + static_cast<std::uint32_t>(got),
-                        std::memory_order_relaxed);
-  }
-  errno = kept;
 }
 
 }  // namespace viaduct::sockets

@@ -1,4 +1,5 @@
-// Which way a direction goes, TCP or the ring, how its receiver follows, and the doorbell that TCP carries meanwhile.
+// Which way a direction goes, TCP or the ring, and how its receiver follows. The doorbell that TCP carries meanwhile is
+// in bell.hpp.
 // How a direction leaves the ring again is in hand_back.hpp.
 #pragma once
 
@@ -24,12 +25,6 @@ class ReceivingLock : public StreamLock {
 // Under the sending lock. False: not yet, the peer does not look at the ring or somebody writes to TCP just now.
 bool switch_to_ring(Connection& connection, int fd);
 
-// Wakes a peer that sleeps in the kernel: one byte over TCP. False: there was no way, or no need.
-bool ring_doorbell(Connection& connection, int fd);
-// The same under the sending lock, on the ring.
-bool ring_once(Connection& connection, int fd);
-bool bell_would_lie_behind_data(const Connection& connection);
-
 // Under the receiving lock: goes on to the stage that the sender's path, and what was read so far, allow.
 std::uint32_t follow_path(Connection& connection, int fd);
 
@@ -37,12 +32,6 @@ std::uint32_t follow_path(Connection& connection, int fd);
 bool ring_comes_over_tcp(const Connection& connection);
 // Under the receiving lock: it did not, so it is read from the ring after all.
 void read_ring_again(Connection& connection);
-
-// Under the receiving lock: takes doorbells off TCP, as many as the peer says it has rung.
-void drain_doorbells(Connection& connection, int fd);
-// The same for a ring that was found empty, with those in mind who sleep on it and may not have seen the bell yet:
-// they are rung for again, or the bell is left to them. `own_sleeps`: how many of them are the caller. False: left.
-bool settle_doorbells(Connection& connection, int fd, std::uint32_t own_sleeps);
 
 // A peer that goes with unread bytes resets a TCP connection; true once.
 bool peer_lost_bytes(Connection& connection, int fd);

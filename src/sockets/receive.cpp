@@ -29,14 +29,6 @@ enum class Got { bytes, nothing, mark, end, fault };  // mark: of urgent data, w
 
 constexpr std::uint64_t kKernelLookNs = 20'000;  // an empty ring asks the kernel for the end of the stream as often
 
-// `how`: RoomSleep bits.
-void wake_senders(Connection& connection, int fd, std::uint32_t how) {
-  if (how == 0) [[likely]]
-    return;
-  if ((how & kOnFutex) != 0) wake_room_sleepers(connection.incoming().room);
-  if ((how & kInPoll) != 0) ring_doorbell(connection, fd);
-}
-
 // One attempt, under the receiving lock.
 class Reading {
  public:

@@ -70,108 +70,6 @@ bool spinning_makes_sense(Connection& connection) {
   return connection.peer().core.load(std::memory_order_relaxed) != core;
 }
 
-void expect_data(Connection& connection, std::uint64_t sleep) {
-  const ReceivingLock lock(connection, connection.alone());
-  std::atomic<std::uint32_t>& sleepers = connection.incoming().data.sleepers;
-  const std::uint32_t here = connection.sleepers_here.load(std::memory_order_relaxed);
-  // A process that was killed in its sleep counts no more.
-  if (sleepers.load() != here && !has_other_holders(connection)) sleepers.store(here);
-  sleepers.fetch_add(1);
-  connection.sleepers_here.store(here + 1, std::memory_order_relaxed);
-  expect_data_again(connection, sleep);
-}
-
-void expect_data_again(Connection& connection, std::uint64_t sleep) {
-  DataWait& wait = connection.incoming().data;
-  wait.armed.store(sleep);
-  // Somebody else sleeps on this connection too, and not in that sleep.
-  if (sleep != kRingForMe && wait.sleepers.load() != 1) wait.armed.store(kRingForMe);
-  fence::full();  // F1
-}
-
-// Microseconds since the machine was started, and one more for each sleep, which takes longer than that: so a process
-// that gets the number of one that has ended goes on behind it.
-std::uint64_t name_of_next_sleep() {
-  static constinit std::atomic<std::uint64_t> count{0};
-  if (count.load(std::memory_order_relaxed) == 0) {
-    std::uint64_t none = 0;
-    count.compare_exchange_strong(none, Clock::steady().now_ns() / 1000 + kRingForMe);
-  }
-  const std::uint64_t number = count.fetch_add(1, std::memory_order_relaxed) & ((std::uint64_t{1} << kSleepBits) - 1);
-  return static_cast<std::uint64_t>(::getpid()) << kSleepBits | number;
-}
-
-namespace {
-
-// The sleeps that this process ended last, by the process that slept.
-constexpr std::size_t kSleepsKept = 64;
-constinit std::atomic<std::uint64_t> ended_sleeps[kSleepsKept] = {};
-
-// Somebody is about to be rung for, who has been disarmed already.
-struct Waking {
-  Connection* connection = nullptr;
-  int fd = -1;
-  const void* frame = nullptr;
-};
-thread_local Waking tls_waking [[gnu::tls_model("initial-exec")]];
-
-void ring_for(Connection& connection, int fd, std::uint64_t sleep) {
-  std::atomic<std::uint64_t>& ended = ended_sleeps[(sleep >> kSleepBits) % kSleepsKept];
-  if (sleep != kRingForMe && ended.load(std::memory_order_acquire) == sleep) return;
-  if (ring_doorbell(connection, fd)) {
-    if (sleep != kRingForMe) ended.store(sleep, std::memory_order_release);
-  } else if (bell_would_lie_behind_data(connection)) {
-    connection.outgoing().data.armed.store(kRingForMe);  // later, should it sleep then
-    // Who waits for an edge has been told of those bytes, and is to be told of these.
-    if (connection.outgoing().data.on_edges.load(std::memory_order_relaxed) != 0) wake_past_data(connection, fd);
-  }
-}
-
-}  // namespace
-
-void wake_receiver(Connection& connection, int fd) {
-  tls_waking = {&connection, fd, __builtin_frame_address(0)};
-  const std::uint64_t sleep = connection.outgoing().data.armed.exchange(0);
-  if (sleep != 0) ring_for(connection, fd, sleep);
-  tls_waking = {};
-}
-
-void finish_waking(const void* target) {
-  if (tls_waking.frame >= target) return;
-  const Waking one = std::exchange(tls_waking, {});
-  if (one.connection != nullptr && one.connection->attached()) ring_doorbell(*one.connection, one.fd);
-}
-
-// Others may still sleep: whoever rang for us has disarmed for all. Under the lock, so that nobody falls asleep
-// between.
-void stop_expecting_data(Connection& connection) {
-  Direction& in = connection.incoming();
-  const ReceivingLock lock(connection, connection.alone());
-  if (const std::uint32_t here = connection.sleepers_here.load(std::memory_order_relaxed); here != 0)
-    connection.sleepers_here.store(here - 1, std::memory_order_relaxed);
-  if (in.data.sleepers.load() == 0) return;  // somebody wrote nonsense there
-  in.data.armed.store(in.data.sleepers.fetch_sub(1) == 1 ? 0 : kRingForMe);
-}
-
-std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start, std::uint64_t now) {
-  constexpr std::uint64_t kBelievable = 10'000'000;
-  std::uint64_t end = now;
-  if (const std::uint64_t rung = connection.incoming().path.rung_ns.load(std::memory_order_relaxed);
-      rung > start && rung <= now && now - rung < kBelievable) {
-    std::atomic<std::uint32_t>& own = connection.own().waking_ns;
-    own.store(static_cast<std::uint32_t>((own.load(std::memory_order_relaxed) * 3ULL + (now - rung)) / 4),
-              std::memory_order_relaxed);
-    end = rung;
-  }
-  std::uint64_t took = end - start;
-  if (connection.rang.exchange(false, std::memory_order_relaxed)) {
-    const std::uint64_t waking =
-        std::min<std::uint64_t>(connection.peer().waking_ns.load(std::memory_order_relaxed), kBelievable);
-    took -= std::min(took, waking);
-  }
-  return took;
-}
-
 // ---- data
 
 bool ReceiveWait::spin() {
@@ -266,21 +164,6 @@ bool ReceiveWait::sleep_in_poll(bool restartable) {
 }
 
 // ---- room
-
-void wake_room_sleepers(RoomWait& room) {
-  ::syscall(SYS_futex, &room.armed, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
-}
-
-bool expect_room(Connection& connection) {
-  Sender ring(connection.memory, connection.out());
-  {
-    const SendingLock lock(connection.memory, connection.out());
-    ring.want_room();
-  }
-  connection.outgoing().room.armed.fetch_or(kInPoll);
-  fence::full();  // F2
-  return !ring_writable(connection);
-}
 
 bool grow_ring(Connection& connection) {
   const SendingLock lock(connection.memory, connection.out());

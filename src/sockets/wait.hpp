@@ -2,32 +2,13 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "sockets/bell.hpp"
 #include "sockets/connection.hpp"
 
 namespace viaduct::sockets {
 
 // On a core of its own, and the peer not on the same one?
 bool spinning_makes_sense(Connection& connection);
-
-// Before sleeping, for whatever sleeps on the connection's socket: the peer must ring. Pairs with
-// stop_expecting_data().
-void expect_data(Connection& connection, std::uint64_t sleep = kRingForMe);
-void expect_data_again(Connection& connection, std::uint64_t sleep = kRingForMe);  // counted already
-void stop_expecting_data(Connection& connection);
-
-// A name for a sleep of this process that any of its connections ends, for DataWait::armed. No other sleep has it, of
-// this process or another.
-std::uint64_t name_of_next_sleep();
-
-// After publishing: rings for a receiver that sleeps, unless it was woken already.
-void wake_receiver(Connection& connection, int fd);
-// The thread jumps (longjmp) out of all that is on its stack before `target`, perhaps out of that.
-void finish_waking(const void* target);
-
-// After a sleep that a doorbell of the peer ended: how long the wait would have been, had both sides been awake. What
-// waking up costs says nothing about how soon the peer answers; counted in, two sides that once slept would sleep for
-// ever.
-std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start, std::uint64_t now);
 
 // The kernel's answer, waited for until then.
 int poll_until(int fd, short events, Deadline deadline);
@@ -74,11 +55,6 @@ class SendWait {
   Deadline limit_ = Deadline::never();
   bool limit_known_ = false;
 };
-
-void wake_room_sleepers(RoomWait& room);
-
-// Asks for a doorbell when there is room again. False: there is room now.
-bool expect_room(Connection& connection);
 
 // There is more room from now on, though nobody has read anything. False: there is not.
 bool grow_ring(Connection& connection);

@@ -1,0 +1,245 @@
+#include "sockets/bell.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/fence.hpp"
+#include "sockets/cancellation.hpp"
+#include "sockets/hand_back.hpp"
+#include "sockets/kernel.hpp"
+#include "sockets/path.hpp"
+#include "sockets/stream_lock.hpp"
+#include "sockets/table.hpp"
+#include "sockets/transfer.hpp"
+
+namespace viaduct::sockets {
+
+// ---- falling asleep
+
+void expect_data(Connection& connection, std::uint64_t sleep) {
+  const ReceivingLock lock(connection, connection.alone());
+  std::atomic<std::uint32_t>& sleepers = connection.incoming().data.sleepers;
+  const std::uint32_t here = connection.sleepers_here.load(std::memory_order_relaxed);
+  // A process that was killed in its sleep counts no more.
+  if (sleepers.load() != here && !has_other_holders(connection)) sleepers.store(here);
+  sleepers.fetch_add(1);
+  connection.sleepers_here.store(here + 1, std::memory_order_relaxed);
+  expect_data_again(connection, sleep);
+}
+
+void expect_data_again(Connection& connection, std::uint64_t sleep) {
+  DataWait& wait = connection.incoming().data;
+  wait.armed.store(sleep);
+  // Somebody else sleeps on this connection too, and not in that sleep.
+  if (sleep != kRingForMe && wait.sleepers.load() != 1) wait.armed.store(kRingForMe);
+  fence::full();  // F1
+}
+
+// Microseconds since the machine was started, and one more for each sleep, which takes longer than that: so a process
+// that gets the number of one that has ended goes on behind it.
+std::uint64_t name_of_next_sleep() {
+  static constinit std::atomic<std::uint64_t> count{0};
+  if (count.load(std::memory_order_relaxed) == 0) {
+    std::uint64_t none = 0;
+    count.compare_exchange_strong(none, Clock::steady().now_ns() / 1000 + kRingForMe);
+  }
+  const std::uint64_t number = count.fetch_add(1, std::memory_order_relaxed) & ((std::uint64_t{1} << kSleepBits) - 1);
+  return static_cast<std::uint64_t>(::getpid()) << kSleepBits | number;
+}
+
+// Others may still sleep: whoever rang for us has disarmed for all. Under the lock, so that nobody falls asleep
+// between.
+void stop_expecting_data(Connection& connection) {
+  Direction& in = connection.incoming();
+  const ReceivingLock lock(connection, connection.alone());
+  if (const std::uint32_t here = connection.sleepers_here.load(std::memory_order_relaxed); here != 0)
+    connection.sleepers_here.store(here - 1, std::memory_order_relaxed);
+  if (in.data.sleepers.load() == 0) return;  // somebody wrote nonsense there
+  in.data.armed.store(in.data.sleepers.fetch_sub(1) == 1 ? 0 : kRingForMe);
+}
+
+std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start, std::uint64_t now) {
+  constexpr std::uint64_t kBelievable = 10'000'000;
+  std::uint64_t end = now;
+  if (const std::uint64_t rung = connection.incoming().path.rung_ns.load(std::memory_order_relaxed);
+      rung > start && rung <= now && now - rung < kBelievable) {
+    std::atomic<std::uint32_t>& own = connection.own().waking_ns;
+    own.store(static_cast<std::uint32_t>((own.load(std::memory_order_relaxed) * 3ULL + (now - rung)) / 4),
+              std::memory_order_relaxed);
+    end = rung;
+  }
+  std::uint64_t took = end - start;
+  if (connection.rang.exchange(false, std::memory_order_relaxed)) {
+    const std::uint64_t waking =
+        std::min<std::uint64_t>(connection.peer().waking_ns.load(std::memory_order_relaxed), kBelievable);
+    took -= std::min(took, waking);
+  }
+  return took;
+}
+
+// ---- ringing
+
+namespace {
+
+constexpr char kDoorbell = '!';
+
+}  // namespace
+
+// What was sent over TCP before the ring is unread: the peer's socket is readable anyway. Should the connection be
+// passed to somebody who knows no rings, a bell in the middle of its bytes could not be taken off any more.
+bool bell_would_lie_behind_data(const Connection& connection) {
+  const Direction& out = connection.outgoing();
+  switch (out.receiving.stage.load(std::memory_order_acquire)) {
+    case kReadTcp:
+      return out.receiving.tcp_taken.load() < out.path.ring_from.load();
+    case kReadRest:
+      return out.receiving.tcp_left.load() != 0;
+    default:
+      return false;
+  }
+}
+
+bool ring_once(Connection& connection, int fd) {
+  Path& path = connection.outgoing().path;
+  if (bell_would_lie_behind_data(connection)) return false;
+  // Another thread has just given the number to another connection.
+  if (Connection* const has_it = find_connection(fd); has_it != nullptr && has_it != &connection) [[unlikely]]
+    if ((fd = any_number_of(connection)) < 0) return false;
+  path.rung_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
+  connection.rang.store(true, std::memory_order_relaxed);
+  path.rung.fetch_add(1);
+  const bool nothing_else = connection.tcp_used_then.load(std::memory_order_relaxed) == tcp_used.load();
+  note_tcp_use();  // which other connections come after
+  if (nothing_else) connection.tcp_used_then.store(tcp_used.load(), std::memory_order_relaxed);
+  // A full buffer means that there is something to read already.
+  const bool rung = kernel::libc().send(fd, &kDoorbell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+  if (!rung) {
+    path.rung.fetch_sub(1);
+    if (errno == ECONNRESET || errno == EPIPE) connection.pending_error.store(errno, std::memory_order_relaxed);
+    connection.look_at_kernel.store(true, std::memory_order_relaxed);
+  }
+  Tally& tally = connection.outgoing().tally;
+  tally.wakes.store(tally.wakes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return rung;
+}
+
+bool ring_doorbell(Connection& connection, int fd) {
+  const Uncancelled here;
+  const int kept = errno;
+  const SendingLock lock(connection.memory, connection.out());
+  // After our own end of stream TCP takes no more doorbells. A peer that wants its bytes over TCP sleeps on no ring,
+  // and would take a doorbell for one of them.
+  const bool wanted = connection.own().finished.load() == 0 && connection.peer().closed.load() == 0 &&
+                      (connection.peer().request.load() & kTakeBack) == 0;
+  const Path& path = connection.outgoing().path;
+  const bool rung = wanted &&
+                    (path.mode.load() == kRing || (path.mode.load() == kTcp && switch_to_ring(connection, fd))) &&
+                    ring_once(connection, fd);
+  errno = kept;
+  return rung;
+}
+
+namespace {
+
+// The sleeps that this process ended last, by the process that slept.
+constexpr std::size_t kSleepsKept = 64;
+constinit std::atomic<std::uint64_t> ended_sleeps[kSleepsKept] = {};
+
+// Somebody is about to be rung for, who has been disarmed already.
+struct Waking {
+  Connection* connection = nullptr;
+  int fd = -1;
+  const void* frame = nullptr;
+};
+thread_local Waking tls_waking [[gnu::tls_model("initial-exec")]];
+
+void ring_for(Connection& connection, int fd, std::uint64_t sleep) {
+  std::atomic<std::uint64_t>& ended = ended_sleeps[(sleep >> kSleepBits) % kSleepsKept];
+  if (sleep != kRingForMe && ended.load(std::memory_order_acquire) == sleep) return;
+  if (ring_doorbell(connection, fd)) {
+    if (sleep != kRingForMe) ended.store(sleep, std::memory_order_release);
+  } else if (bell_would_lie_behind_data(connection)) {
+    connection.outgoing().data.armed.store(kRingForMe);  // later, should it sleep then
+    // Who waits for an edge has been told of those bytes, and is to be told of these.
+    if (connection.outgoing().data.on_edges.load(std::memory_order_relaxed) != 0) wake_past_data(connection, fd);
+  }
+}
+
+}  // namespace
+
+void wake_receiver(Connection& connection, int fd) {
+  tls_waking = {&connection, fd, __builtin_frame_address(0)};
+  const std::uint64_t sleep = connection.outgoing().data.armed.exchange(0);
+  if (sleep != 0) ring_for(connection, fd, sleep);
+  tls_waking = {};
+}
+
+void finish_waking(const void* target) {
+  if (tls_waking.frame >= target) return;
+  const Waking one = std::exchange(tls_waking, {});
+  if (one.connection != nullptr && one.connection->attached()) ring_doorbell(*one.connection, one.fd);
+}
+
+// ---- taking doorbells off
+
+bool settle_doorbells(Connection& connection, int fd, std::uint32_t own_sleeps) {
+  Direction& in = connection.incoming();
+  if (in.path.rung.load() == in.receiving.drained.load()) return true;
+  if (in.data.sleepers.load() > own_sleeps) {
+    connection.last_reader.store(thread_mark());
+    // It may stand for all connections of a sleep (name_of_next_sleep()), which began before it was known that somebody
+    // else reads this one: left to the sleeper.
+    if (connection.named.load()) return false;
+    in.data.armed.store(kRingForMe);
+    fence::full();  // F1
+    if (receives_on_ring(connection) && Receiver(connection.memory, connection.in()).has_data()) return false;
+    connection.bell_shared.store(true, std::memory_order_relaxed);
+  }
+  drain_doorbells(connection, fd);
+  return true;
+}
+
+void drain_doorbells(Connection& connection, int fd) {
+  ReceiveState& state = connection.incoming().receiving;
+  const int kept = errno;
+  for (;;) {
+    const std::uint32_t due = connection.incoming().path.rung.load() - state.drained.load(std::memory_order_relaxed);
+    if (due == 0) break;
+    char bytes[256];
+    const ssize_t got = kernel::libc().recv(fd, bytes, std::min<std::size_t>(due, sizeof bytes), MSG_DONTWAIT);
+    if (got <= 0) break;
+    state.drained.store(state.drained.load(std::memory_order_relaxed) + static_cast<std::uint32_t>(got),
+                        std::memory_order_relaxed);
+  }
+  errno = kept;
+}
+
+// ---- room
+
+void wake_room_sleepers(RoomWait& room) {
+  ::syscall(SYS_futex, &room.armed, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+bool expect_room(Connection& connection) {
+  Sender ring(connection.memory, connection.out());
+  {
+    const SendingLock lock(connection.memory, connection.out());
+    ring.want_room();
+  }
+  connection.outgoing().room.armed.fetch_or(kInPoll);
+  fence::full();  // F2
+  return !ring_writable(connection);
+}
+
+void wake_senders_asleep(Connection& connection, int fd, std::uint32_t how) {
+  if ((how & kOnFutex) != 0) wake_room_sleepers(connection.incoming().room);
+  if ((how & kInPoll) != 0) ring_doorbell(connection, fd);
+}
+
+}  // namespace viaduct::sockets
