@@ -96,6 +96,11 @@ namespace viaduct::sockets::kernel {
   X(void, _longjmp, (__jmp_buf_tag*, int))                                                                          \
   X(void, siglongjmp, (__jmp_buf_tag*, int))                                                                        \
   X(void, __longjmp_chk, (__jmp_buf_tag*, int))                                                                     \
+  X(int, sigaction, (int, const struct sigaction*, struct sigaction*))                                              \
+  X(sighandler_t, signal, (int, sighandler_t))                                                                      \
+  X(sighandler_t, __sysv_signal, (int, sighandler_t))                                                               \
+  X(sighandler_t, sigset, (int, sighandler_t))                                                                      \
+  X(int, siginterrupt, (int, int))                                                                                  \
   X(long, syscall, (long, ...))                                                                                     \
   X(int, system, (const char*))                                                                                     \
   X(FILE*, popen, (const char*, const char*))                                                                       \

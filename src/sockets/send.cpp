@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -446,20 +445,6 @@ ssize_t interrupted_here(Connection& connection, int fd, int flags) {
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
   errno = may_wait ? EINTR : EAGAIN;
   return -1;
-}
-
-Handlers signal_handlers() {
-  bool some_restart = false, some_end = false;
-  const int kept = errno;
-  for (int number = 1; number < NSIG; ++number) {
-    struct sigaction action {};
-    if (::sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)
-      continue;
-    ((action.sa_flags & SA_RESTART) != 0 ? some_restart : some_end) = true;
-  }
-  errno = kept;
-  if (!some_end) return Handlers::restart;
-  return some_restart ? Handlers::differ : Handlers::end;
 }
 
 }  // namespace viaduct::sockets

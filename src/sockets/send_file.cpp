@@ -14,6 +14,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/retired.hpp"
+#include "sockets/signal_handlers.hpp"
 #include "sockets/stream_lock.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"

@@ -101,9 +101,4 @@ bool is_nonblocking(Connection& connection, int fd);
 // of a call that would have waited.
 ssize_t interrupted_here(Connection& connection, int fd, int flags);
 
-// What the program's signal handlers say of a call that they interrupt and that takes no time limit: whether the kernel
-// goes on with it.
-enum class Handlers { restart, end, differ };
-Handlers signal_handlers();
-
 }  // namespace viaduct::sockets

@@ -17,6 +17,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/retired.hpp"
+#include "sockets/signal_handlers.hpp"
 #include "sockets/sleep_on_stack.hpp"
 #include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
