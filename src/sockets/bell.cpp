@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <utility>
 
 #include "base/clock.hpp"
 #include "base/fence.hpp"
 #include "sockets/cancellation.hpp"
+#include "sockets/event_bell.hpp"
 #include "sockets/hand_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
@@ -22,7 +24,11 @@ namespace viaduct::sockets {
 
 // ---- falling asleep
 
-void expect_data(Connection& connection, std::uint64_t sleep) {
+bool may_have_event_bell(const Connection& connection) {
+  return connection.same_user.load(std::memory_order_relaxed) && !connection.shared.load(std::memory_order_relaxed);
+}
+
+void expect_data(Connection& connection, Sleep sleep) {
   const ReceivingLock lock(connection, connection.alone());
   std::atomic<std::uint32_t>& sleepers = connection.incoming().data.sleepers;
   const std::uint32_t here = connection.sleepers_here.load(std::memory_order_relaxed);
@@ -33,30 +39,43 @@ void expect_data(Connection& connection, std::uint64_t sleep) {
   expect_data_again(connection, sleep);
 }
 
-void expect_data_again(Connection& connection, std::uint64_t sleep) {
+void expect_data_again(Connection& connection, Sleep sleep) {
   DataWait& wait = connection.incoming().data;
-  wait.armed.store(sleep);
+  wait.bell.id.store(sleep.bell, std::memory_order_relaxed);
+  wait.armed.store(sleep.name);
   // Somebody else sleeps on this connection too, and not in that sleep.
-  if (sleep != kRingForMe && wait.sleepers.load() != 1) wait.armed.store(kRingForMe);
+  if (sleep.name != kRingForMe && wait.sleepers.load() != 1) wait.armed.store(kRingForMe);
   fence::full();  // F1
 }
 
 // Microseconds since the machine was started, and one more for each sleep, which takes longer than that: so a process
 // that gets the number of one that has ended goes on behind it.
-std::uint64_t name_of_next_sleep() {
+Sleep next_sleep(std::uint64_t bell) {
   static constinit std::atomic<std::uint64_t> count{0};
   if (count.load(std::memory_order_relaxed) == 0) {
     std::uint64_t none = 0;
     count.compare_exchange_strong(none, Clock::steady().now_ns() / 1000 + kRingForMe);
   }
-  const std::uint64_t number = count.fetch_add(1, std::memory_order_relaxed) & ((std::uint64_t{1} << kSleepBits) - 1);
-  return static_cast<std::uint64_t>(::getpid()) << kSleepBits | number;
+  const std::uint64_t number = count.fetch_add(1, std::memory_order_relaxed) & (kWithBell - 1);
+  return {.name = static_cast<std::uint64_t>(own_pid()) << kSleepBits | (bell != 0 ? kWithBell : 0) | number,
+          .bell = bell};
 }
+
+namespace {
+
+void send_to_mailbox(const Connection& connection, EventBell& bell) {
+  const std::uint64_t mailbox = bell.wanted_at.exchange(0);
+  if (may_have_event_bell(connection)) pass_bell(bell.id.load(std::memory_order_relaxed), mailbox);
+}
+
+}  // namespace
 
 // Others may still sleep: whoever rang for us has disarmed for all. Under the lock, so that nobody falls asleep
 // between.
 void stop_expecting_data(Connection& connection) {
   Direction& in = connection.incoming();
+  if (in.data.bell.wanted_at.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    send_to_mailbox(connection, in.data.bell);
   const ReceivingLock lock(connection, connection.alone());
   if (const std::uint32_t here = connection.sleepers_here.load(std::memory_order_relaxed); here != 0)
     connection.sleepers_here.store(here - 1, std::memory_order_relaxed);
@@ -89,6 +108,16 @@ namespace {
 
 constexpr char kDoorbell = '!';
 
+// Before it is done: who is woken looks at when that was.
+void note_ring(Connection& connection) {
+  connection.outgoing().path.rung_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
+  connection.rang.store(true, std::memory_order_relaxed);
+}
+
+void count_wake(Tally& tally) {
+  tally.wakes.store(tally.wakes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 // What was sent over TCP before the ring is unread: the peer's socket is readable anyway. Should the connection be
@@ -111,8 +140,7 @@ bool ring_once(Connection& connection, int fd) {
   // Another thread has just given the number to another connection.
   if (Connection* const has_it = find_connection(fd); has_it != nullptr && has_it != &connection) [[unlikely]]
     if ((fd = any_number_of(connection)) < 0) return false;
-  path.rung_ns.store(Clock::steady().now_ns(), std::memory_order_relaxed);
-  connection.rang.store(true, std::memory_order_relaxed);
+  note_ring(connection);
   path.rung.fetch_add(1);
   const bool nothing_else = connection.tcp_used_then.load(std::memory_order_relaxed) == tcp_used.load();
   note_tcp_use();  // which other connections come after
@@ -124,8 +152,7 @@ bool ring_once(Connection& connection, int fd) {
     if (errno == ECONNRESET || errno == EPIPE) connection.pending_error.store(errno, std::memory_order_relaxed);
     connection.look_at_kernel.store(true, std::memory_order_relaxed);
   }
-  Tally& tally = connection.outgoing().tally;
-  tally.wakes.store(tally.wakes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  count_wake(connection.outgoing().tally);
   return rung;
 }
 
@@ -159,15 +186,39 @@ struct Waking {
 };
 thread_local Waking tls_waking [[gnu::tls_model("initial-exec")]];
 
+// A process that does not get one stops asking, but for now and then.
+bool may_ask_for_bell(Connection& connection) {
+  constexpr std::uint32_t kEager = 4;
+  const std::uint32_t asked = connection.bells_asked_for.fetch_add(1, std::memory_order_relaxed);
+  return asked < kEager || std::has_single_bit(asked);
+}
+
+// False: it is to be rung for over TCP. That one will be held by the next time, if its owner agrees.
+bool ring_event_bell(Connection& connection, EventBell& bell) {
+  const std::uint64_t id = bell.id.load(std::memory_order_acquire);
+  if (id == 0) return false;
+  note_ring(connection);
+  if (ring_bell(id)) return count_wake(connection.outgoing().tally), true;
+  if (may_ask_for_bell(connection)) bell.wanted_at.store(own_mailbox(), std::memory_order_relaxed);
+  return false;
+}
+
 void ring_for(Connection& connection, int fd, std::uint64_t sleep) {
   std::atomic<std::uint64_t>& ended = ended_sleeps[(sleep >> kSleepBits) % kSleepsKept];
-  if (sleep != kRingForMe && ended.load(std::memory_order_acquire) == sleep) return;
-  if (ring_doorbell(connection, fd)) {
-    if (sleep != kRingForMe) ended.store(sleep, std::memory_order_release);
+  DataWait& wait = connection.outgoing().data;
+  const bool named = sleep != kRingForMe;
+  if (named && ended.load(std::memory_order_acquire) == sleep) return;
+  const bool has_bell = named && (sleep & kWithBell) != 0;
+  if (has_bell && ring_event_bell(connection, wait.bell)) {
+    ended.store(sleep, std::memory_order_release);
+  } else if (ring_doorbell(connection, fd)) {
+    // A doorbell may be taken off by somebody else who reads that connection: it stands for others only where its
+    // sleeper has seen to that (EpollSet::arm()).
+    if (named && !has_bell) ended.store(sleep, std::memory_order_release);
   } else if (bell_would_lie_behind_data(connection)) {
-    connection.outgoing().data.armed.store(kRingForMe);  // later, should it sleep then
+    wait.armed.store(kRingForMe);  // later, should it sleep then
     // Who waits for an edge has been told of those bytes, and is to be told of these.
-    if (connection.outgoing().data.on_edges.load(std::memory_order_relaxed) != 0) wake_past_data(connection, fd);
+    if (wait.on_edges.load(std::memory_order_relaxed) != 0) wake_past_data(connection, fd);
   }
 }
 
@@ -226,20 +277,24 @@ void wake_room_sleepers(RoomWait& room) {
   ::syscall(SYS_futex, &room.armed, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-bool expect_room(Connection& connection) {
+bool expect_room(Connection& connection, std::uint64_t bell) {
   Sender ring(connection.memory, connection.out());
+  RoomWait& room = connection.outgoing().room;
   {
     const SendingLock lock(connection.memory, connection.out());
     ring.want_room();
+    if (bell != 0) room.bell.id.store(bell, std::memory_order_relaxed);
   }
-  connection.outgoing().room.armed.fetch_or(kInPoll);
+  room.armed.fetch_or(bell != 0 ? kOnBell : kInPoll);
   fence::full();  // F2
   return !ring_writable(connection);
 }
 
 void wake_senders_asleep(Connection& connection, int fd, std::uint32_t how) {
-  if ((how & kOnFutex) != 0) wake_room_sleepers(connection.incoming().room);
-  if ((how & kInPoll) != 0) ring_doorbell(connection, fd);
+  RoomWait& room = connection.incoming().room;
+  if ((how & kOnFutex) != 0) wake_room_sleepers(room);
+  const bool rung = (how & kOnBell) != 0 && ring_event_bell(connection, room.bell);
+  if ((how & kInPoll) != 0 || ((how & kOnBell) != 0 && !rung)) ring_doorbell(connection, fd);
 }
 
 }  // namespace viaduct::sockets

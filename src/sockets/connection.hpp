@@ -103,7 +103,9 @@ struct alignas(kLine) Connection {
   std::atomic<int> cork{0};
   std::atomic<bool> tells_unread{false};  // TCP_INQ: messages that are received say how much is left
 
-  std::atomic<std::uint32_t> sleepers_here{0};  // of DataWait::sleepers, those of this process; under the same lock
+  std::atomic<bool> same_user{false};             // whoever holds the other end
+  std::atomic<std::uint32_t> bells_asked_for{0};  // event bells of sleepers there, in vain so far
+  std::atomic<std::uint32_t> sleepers_here{0};    // of DataWait::sleepers, those of this process; under the same lock
   std::atomic<std::uint64_t> last_kernel_look{0};
   std::atomic<std::uint64_t> polled_at{0};  // what was unread first when poll last found it readable, plus one
   std::atomic<bool> two_lines{false};       // the last short message took so many: both are looked at

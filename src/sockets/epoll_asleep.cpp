@@ -11,8 +11,9 @@ namespace viaduct::sockets {
 
 namespace {
 
-constexpr int kDeepest = 5;               // sets in sets, as the kernel has it
-constexpr std::uint32_t kIdleSleeps = 8;  // then an active member is armed
+constexpr int kDeepest = 5;  // sets in sets, as the kernel has it
+// Silent for so many sleeps, an active member is no longer looked at after each: many that speak in turn stay.
+constexpr std::uint32_t kIdleSleeps = 8, kIdleSleepsForEachMember = 4;
 
 // For edge-triggered members: how far data was reported, and how far it is there.
 std::uint64_t reported(const EpollItem& item) {
@@ -109,14 +110,16 @@ void set_tell_kernel(EpollSet& set, int depth) {
       set_tell_kernel(*inner, depth + 1);
 }
 
-void set_expect(EpollSet& set, std::uint64_t sleep) {
+void set_expect(EpollSet& set, Sleep sleep) {
   if (set.inherited.load(std::memory_order_relaxed)) [[unlikely]]
     wake_inherited(set);
   const BriefLock::Hold hold(set.lock);
+  const std::uint32_t most_idle =
+      kIdleSleeps + kIdleSleepsForEachMember * static_cast<std::uint32_t>(set.active_count.load());
   for (int i = 0; i < set.active_count;) {
     EpollItem& item = *set.active[i];
     if (item.deleted || !item.connection->attached() ||
-        (++item.idle_sleeps > kIdleSleeps && !EpollSet::lacks_room(item))) {
+        (++item.idle_sleeps > most_idle && !EpollSet::lacks_room(item))) {
       if (set.put_to_sleep(item)) continue;  // the last one takes its place in the list
     }
     set.arm(item, sleep);
@@ -126,7 +129,7 @@ void set_expect(EpollSet& set, std::uint64_t sleep) {
     EpollSet* const inner = find_set(set.nested[i].fd);
     if (inner == nullptr || inner == &set) continue;
     if (!set.nested[i].counted.is(*inner)) set.nested[i].counted = SetAsleep(*inner);
-    set_expect(*inner);
+    set_expect(*inner, sleep.bell != 0 && inner->sleeping.load() == 1 ? sleep : Sleep{});
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/spinner.hpp"
 #include "sockets/cancellation.hpp"
@@ -46,6 +47,8 @@ static_assert(FdMap<EpollItem>::kMost == 1 << kIdBits);
 std::uint64_t kernel_data(const EpollItem& item) {
   return tag() | item.uses << kIdBits | static_cast<std::uint32_t>(item.id);
 }
+
+constexpr std::uint64_t kBellId = 0;  // no item's
 
 bool add_to_connection(EpollItem& item) {
   for (auto& place : item.connection->items) {
@@ -113,6 +116,26 @@ Member member_of(const EpollSet& set, std::uint64_t data) {
   EpollItem* const item = items_by_id.find(static_cast<int>(data & ((1U << kIdBits) - 1)));
   const bool there = item != nullptr && item->set == &set && kernel_data(*item) == data;
   return {.is_ours = true, .item = there ? item : nullptr};
+}
+
+std::uint64_t kernel_data_of_bell() {
+  return tag() | kBellId;
+}
+
+Sleep sleep_with_bell(EpollSet& set, int epoll) {
+  if (set.bell == nullptr && set.active_count != 0 && set.may_have_bell()) {
+    const BriefLock::Hold hold(set.lock);
+    const int kept = errno;
+    const Bell* const bell = set.bell == nullptr ? take_bell() : nullptr;
+    epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
+    event.data.u64 = kernel_data_of_bell();
+    if (bell != nullptr && kernel::libc().epoll_ctl(epoll, EPOLL_CTL_ADD, bell->fd, &event) == 0)
+      set.bell = bell;
+    else
+      give_bell_back(bell);
+    errno = kept;
+  }
+  return next_sleep(set.bell != nullptr && set.may_have_bell() ? set.bell->id : 0);
 }
 
 namespace {
@@ -233,6 +256,10 @@ void forget_set(int fd) {
   });
   const BriefLock::Hold hold(set->lock);
   if (last) {
+    if (const Bell* const bell = std::exchange(set->bell, nullptr)) {
+      kernel::libc().epoll_ctl(fd, EPOLL_CTL_DEL, bell->fd, nullptr);  // a child may have the kernel's set still
+      give_bell_back(bell);
+    }
     each_item_of(*set, [](EpollItem& item) { drop(item); });
     while (set->nested_count > 0) set->leave_nested(set->nested_count - 1);
     set_slab.let_go(set);
@@ -444,6 +471,12 @@ void wake_inherited(EpollSet& set) {
   });
 }
 
+void sets_after_fork_in_parent(pid_t child) {
+  epoll_sets.each([child](int, EpollSet* set) {
+    set->forked_to.store(set->may_have_bell() ? child : -1, std::memory_order_relaxed);
+  });
+}
+
 void sets_after_fork_in_child(pid_t parent) {
   item_slab.lock().reset();
   set_slab.lock().reset();
@@ -453,6 +486,8 @@ void sets_after_fork_in_child(pid_t parent) {
     set->sleeping.store(0);
     set->napping.store(0);
     set->inherited.store(true);
+    set->bell = nullptr;
+    set->forked_to.store(0);
     each_item_of(*set, [](EpollItem& item) { item.armed = false; });  // that was the parent's doing
   });
 }

@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "base/clock.hpp"
+#include "sockets/bell.hpp"
 #include "sockets/connection.hpp"
 #include "sockets/fd_map.hpp"
 #include "sockets/sleep_on_stack.hpp"
@@ -121,8 +122,8 @@ bool set_ready(EpollSet& set, int depth = 0);
 // Where the kernel says that the set, which is `fd`, has something: that may be a doorbell whose bytes were read before
 // it came.
 bool set_ready_after_all(EpollSet& set, int fd, int depth = 0);
-void set_tell_kernel(EpollSet& set, int depth = 0);                // of changes that it does not know yet
-void set_expect(EpollSet& set, std::uint64_t sleep = kRingForMe);  // DataWait::armed
+void set_tell_kernel(EpollSet& set, int depth = 0);  // of changes that it does not know yet
+void set_expect(EpollSet& set, Sleep sleep = {});
 void set_stop_expecting(EpollSet& set);
 // How long a sleep on it may last without another look, in milliseconds, because of members that lack room; 0: they do
 // not. And the look (relieve_stalled()).
@@ -167,6 +168,7 @@ void sets_note_resumed(Connection& connection);  // Connection::resumed
 // Sending goes over TCP, if so: the kernel is to tell of room, for which it was not asked before.
 void sets_note_back(Connection& connection);
 
+void sets_after_fork_in_parent(pid_t child);
 void sets_after_fork_in_child(pid_t parent);
 
 }  // namespace viaduct::sockets

@@ -10,11 +10,17 @@
 
 #include "base/fence.hpp"
 #include "sockets/epoll_set.hpp"
+#include "sockets/event_bell.hpp"
 #include "sockets/settings.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/wait.hpp"
 
 namespace viaduct::sockets {
+
+// For a sleep of the only one who waits for the set, which is `epoll`: its bell, if there is one to be had.
+Sleep sleep_with_bell(EpollSet& set, int epoll);
+// The bell as the kernel's events say it.
+std::uint64_t kernel_data_of_bell();
 
 // What the program wants by now. False: the member was deleted and is gone.
 bool tell_kernel(EpollItem& item);
@@ -56,6 +62,8 @@ class EpollSet {
     kernel_first = 0;
     kernel_repeats = false;
     heard_until = 0;
+    bell = nullptr;
+    forked_to.store(0);
   }
 
   void activate(EpollItem& item) {
@@ -107,28 +115,34 @@ class EpollSet {
   }
 
   // Whoever rang last has disarmed: armed anew each time. Only for an active member may the bell of another do.
-  void arm(EpollItem& item, std::uint64_t sleep = kRingForMe) {
+  void arm(EpollItem& item, Sleep sleep = {}) {
     if (!item.connection->attached()) return;
     if (item.fired) {  // nothing is to be told of it: another thread may be at it, with a bell of its own
       if (item.armed) disarm(item);
       return;
     }
     // A program need not have sent in vain: without room it is not told to send at all.
-    if (wants_room(item) && !ring_writable(*item.connection)) expect_room(*item.connection);
     const Connection& connection = *item.connection;
-    if (connection.shared.load(std::memory_order_relaxed) ||
-        connection.last_reader.load(std::memory_order_relaxed) != thread_mark())
-      sleep = kRingForMe;  // somebody else may take its bell before this sleep has ended
-    // The kernel is not asked for its bell, which would stand for the others and wake nobody.
-    if ((item.events & kEpollData) == 0 && !sends_on_ring(connection)) sleep = kRingForMe;
-    // An edge that was told already is not told again, should the bell be left here.
-    const Direction& in = connection.incoming();
-    if ((item.events & EPOLLET) != 0 && in.path.rung.load() != in.receiving.drained.load()) sleep = kRingForMe;
+    const bool has_bell = sleep.bell != 0 && may_have_event_bell(connection);
+    if (wants_room(item) && !ring_writable(*item.connection)) expect_room(*item.connection, has_bell ? sleep.bell : 0);
+    if (has_bell ? (item.events & kEpollData) == 0 : !doorbell_may_stand_for_others(item)) sleep = {};
     if (edges_in_use.load(std::memory_order_relaxed)) item.connection->incoming().data.on_edges.store(1);
-    item.connection->named.store(sleep != kRingForMe);
+    item.connection->named.store(sleep.name != kRingForMe && !has_bell);
     if (item.armed) return expect_data_again(*item.connection, sleep);
     expect_data(*item.connection, sleep);
     item.armed = true;
+  }
+
+  static bool doorbell_may_stand_for_others(const EpollItem& item) {
+    const Connection& connection = *item.connection;
+    if (connection.shared.load(std::memory_order_relaxed) ||
+        connection.last_reader.load(std::memory_order_relaxed) != thread_mark())
+      return false;  // somebody else may take it before this sleep has ended
+    // The kernel is not asked for it, so it would wake nobody.
+    if ((item.events & kEpollData) == 0 && !sends_on_ring(connection)) return false;
+    // An edge that was told already is not told again, should the bell be left here.
+    const Direction& in = connection.incoming();
+    return (item.events & EPOLLET) == 0 || in.path.rung.load() == in.receiving.drained.load();
   }
 
   static bool wants_room(const EpollItem& item) {
@@ -177,6 +191,13 @@ class EpollSet {
     return other_holder.load() != 0;
   }
 
+  // A child may take its bell from the kernel's set.
+  bool may_have_bell() {
+    const pid_t child = forked_to.load(std::memory_order_relaxed);
+    if (child > 0 && ::kill(child, 0) != 0 && errno == ESRCH) forked_to.store(0);
+    return forked_to.load(std::memory_order_relaxed) == 0 && !held_by_others();
+  }
+
   BriefLock lock;
   FdMap<EpollItem> items;
   // Looked at without the lock too: the count is read first, the array has at least as many. Former ones stay mapped.
@@ -219,6 +240,8 @@ class EpollSet {
   bool kernel_repeats = false;      // and it was the same the time before
   std::uint64_t heard_until = 0;    // the latest moment that is known
   Spinner spinner{settings().spin_ns};
+  const Bell* bell = nullptr;  // in the kernel's set too, by kernel_data_of_bell(), on edges: nobody has to hear it
+  std::atomic<pid_t> forked_to{0};  // a child that may wait for the kernel's set too; -1: more than one
   EpollSet* next_free = nullptr;
 
  private:

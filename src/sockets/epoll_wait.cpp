@@ -297,6 +297,7 @@ class Waiting : Listening {
       epoll_event event = events_[already + i];
       const auto [is_ours, item] = member_of(set_, event.data.u64);
       if (is_ours) {
+        if (event.data.u64 == kernel_data_of_bell()) hear_bell();
         if (item == nullptr || !judge(*item, event)) continue;
         if (const int place = place_of(*item, already); place >= 0) {
           events_[place].events |= event.events;
@@ -309,6 +310,15 @@ class Waiting : Listening {
       events_[kept++] = event;
     }
     return kept;
+  }
+
+  // The set's bell, which the kernel tells once: another who sleeps on the set may have been meant.
+  void hear_bell() {
+    if (others_sleep() && set_.bell != nullptr) ring_bell(set_.bell->id);
+    if (slept_since_ == 0) return;
+    for (int i = 0; i < set_.active_count; ++i)
+      if (EpollItem& item = *set_.active[i]; !item.deleted && item.connection->attached())
+        took_ = std::min(took_, time_had_nobody_slept(*item.connection, slept_since_, set_.last_kernel_ns));
   }
 
   // What the kernel says of a TCP socket, put into what is true of the connection. False: nothing.
@@ -424,7 +434,7 @@ class Waiting : Listening {
     WhileAsleep asleep(set_);
     // All active members are looked at after the sleep, so one bell is enough; unless others sleep on.
     alone_ = asleep.alone();
-    set_expect(set_, alone_ ? name_of_next_sleep() : kRingForMe);
+    set_expect(set_, alone_ ? sleep_with_bell(set_, epoll_) : Sleep{});
     set_tell_kernel(set_, 0);  // before the look: who changes something after it ends the sleep
     set_.last_told_ns = slept_since_;
     if (any_ready_locked()) return 0;

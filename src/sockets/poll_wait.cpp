@@ -189,24 +189,29 @@ class Polling {
            !Receiver(connection.memory, connection.in()).has_data();
   }
 
-  int ask_kernel(Deadline deadline) {
+  // `bell`: to be waited for too.
+  int ask_kernel(Deadline deadline, const BellOfThread* bell = nullptr) {
     prepare();
+    asked_[count_] = {bell != nullptr ? bell->fd() : -1, POLLIN, 0};
     const RawPolling raw(entries_, count_);  // those that are not accelerated yet stay so meanwhile
     int got;
     kernel_asked = moment_now();
     {
       const Cancellable sleep;
       const timespec left = to_timespec(deadline.left_ns(now_ns()));
-      got = kernel::libc().ppoll(asked_, count_, deadline.is_never() ? nullptr : &left, mask_);
+      got = kernel::libc().ppoll(asked_, asked_[count_].fd >= 0 ? count_ + 1 : count_,
+                                 deadline.is_never() ? nullptr : &left, mask_);
     }
     last_kernel_ns = now_ns();
     last_kernel_set = set_;
     asked_once_ = true;
     if (got < 0) return -1;
-    return judge();
+    const bool rung = got > 0 && asked_[count_].revents != 0;
+    if (rung) bell->hear();
+    return judge(rung);
   }
 
-  int judge() {
+  int judge(bool rung) {
     int found = 0;
     for (nfds_t i = 0; i < count_; ++i) {
       pollfd& entry = entries_[i];
@@ -219,6 +224,10 @@ class Polling {
         if (set != nullptr && (said & ~kIn) == 0 && said != 0 && !set_ready_after_all(*set, entry.fd))
           entry.revents = 0;
       } else {
+        if (rung && slept_since_ != 0) {
+          serve_requests(*connection, entry.fd);
+          took_ = std::min(took_, time_had_nobody_slept(*connection, slept_since_, last_kernel_ns));
+        }
         entry.revents = truth(entry, said, *connection);
         // It has gone back to TCP just now, and the kernel was not asked for room.
         if ((entry.events & ~asked_[i].events & kOut) != 0 && !sends_on_ring(*connection))
@@ -266,6 +275,7 @@ class Polling {
   class Armed final : SleepOnStack {
    public:
     explicit Armed(Polling& polling) : polling_(polling), expected_(polling.count_) {}
+    const BellOfThread& bell() const { return bell_; }
     ~Armed() { disarm(); }
 
     // Else it is not to be armed, but looked at now and then.
@@ -278,6 +288,7 @@ class Polling {
    private:
     void disarm() override {
       const int kept = errno;
+      bell_.leave();
       for (nfds_t i = 0; i < polling_.count_ && remembers(i); ++i) disarm(expected_[i], polling_.wants_data(i));
       errno = kept;
     }
@@ -295,6 +306,7 @@ class Polling {
     }
     Polling& polling_;
     FewOrMany<Expected, 32> expected_;
+    BellOfThread bell_;
   };
 
   int sleep(Spinner& spinner, Deadline deadline) {
@@ -315,6 +327,8 @@ class Polling {
   int armed_sleep(Deadline deadline) {
     bool room = false;
     Armed armed(*this);
+    const std::uint64_t bell = armed.bell().id();
+    const Sleep sleep = bell != 0 ? next_sleep(bell) : Sleep{};  // all are looked at after it
     for (nfds_t i = 0; i < count_; ++i) {
       if (!armed.remembers(i)) {
         looks_ = true;
@@ -322,19 +336,21 @@ class Polling {
       }
       if (Connection* const connection = accelerated(entries_[i].fd)) {
         armed.note(i, *connection);
+        const bool has_bell = may_have_event_bell(*connection);
         if (wants_data(i))
-          expect_data(*connection);
+          expect_data(*connection, has_bell ? sleep : Sleep{});
         else
           take_stale_bells(*connection, entries_[i].fd);
-        if ((entries_[i].events & kOut) != 0 && sends_on_ring(*connection)) room |= !expect_room(*connection);
+        if ((entries_[i].events & kOut) != 0 && sends_on_ring(*connection))
+          room |= !expect_room(*connection, has_bell ? bell : 0);
       } else if (EpollSet* const set = entries_[i].fd < 0 ? nullptr : find_set(entries_[i].fd)) {
         armed.note(i, *set);
-        set_expect(*set);
+        set_expect(*set, bell != 0 && set->sleeping.load() == 1 ? sleep : Sleep{});
       }
     }
     const int found = from_rings();
     if (found != 0 || room) return found;
-    return doorbells_settled() ? ask_kernel(nap(deadline)) : ask_kernel(Deadline::at_ns(0));
+    return doorbells_settled() ? ask_kernel(nap(deadline), &armed.bell()) : ask_kernel(Deadline::at_ns(0));
   }
 
   bool wants_data(nfds_t which) const { return (entries_[which].events & kIn) != 0; }
@@ -448,8 +464,8 @@ bool any_accelerated(const pollfd* entries, nfds_t count) {
 int poll_wait(pollfd* entries, nfds_t count, Deadline deadline, const sigset_t* mask) {
   act_on_cancellation();
   const Uncancelled here;
-  PollEntries asked(count);  // the kernel gets a copy, with what makes sense to ask it
-  if (asked.length() < count) return errno = ENOMEM, -1;
+  PollEntries asked(count + 1);  // the kernel gets a copy, with what makes sense to ask it, and a bell
+  if (asked.length() < count + 1) return errno = ENOMEM, -1;
   const AtMemory at_rings;
   return Polling(entries, count, asked.get(), mask).wait(deadline);
 }

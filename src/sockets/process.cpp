@@ -71,7 +71,8 @@ void in_forked_child() {
   shells_after_fork();
 }
 void after_fork_in_parent(pid_t child) {
-  if (child < 0) table_after_failed_fork();
+  if (child < 0) return table_after_failed_fork();
+  sets_after_fork_in_parent(child);
 }
 
 extern "C" {

@@ -122,11 +122,13 @@ static_assert(sizeof("viaduct-stream-1/") + 16 + 1 + 2 * std::tuple_size_v<declt
 // ---- who may
 
 // Why::accelerated: we may.
-Why why_not_share_with(int unix_socket) {
+Why why_not_share_with(Connection& connection, int unix_socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (kernel::libc().getsockopt(unix_socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return Why::other_user;
-  if (!settings().any_user && peer.uid != ::geteuid()) return Why::other_user;
+  const bool same_user = peer.uid == ::geteuid();
+  connection.same_user.store(same_user);
+  if (!settings().any_user && !same_user) return Why::other_user;
   return peer.pid == 0 ? Why::other_processes : Why::accelerated;
 }
 
@@ -174,7 +176,7 @@ void look_for_caller(Connection& connection, int socket) {
   const int fd = kernel::libc().accept4(connection.listener, nullptr, nullptr, SOCK_CLOEXEC);
   if (fd < 0) return later(connection, Why::waiting);
   const Fd caller(fd);
-  if (const Why why = why_not_share_with(fd); why != Why::accelerated) return later(connection, why);
+  if (const Why why = why_not_share_with(connection, fd); why != Why::accelerated) return later(connection, why);
   auto segment = receive_memory(fd);
   if (!segment) return later(connection, segment.error().code() == EPROTO ? Why::wrong_version : Why::waiting);
   if (segment->payload().size() < kLeastStreamBytes) return give_up(connection, Why::wrong_version);
@@ -276,7 +278,7 @@ void call(Connection& connection, int socket) {
   const Fd caller(fd);
   if (kernel::libc().connect(fd, reinterpret_cast<const sockaddr*>(&name.address), name.size) != 0)
     return later(connection, Why::waiting);
-  if (const Why why = why_not_share_with(fd); why != Why::accelerated) return later(connection, why);
+  if (const Why why = why_not_share_with(connection, fd); why != Why::accelerated) return later(connection, why);
   if (const Why why = why_not_on_ring(connection, socket); why != Why::accelerated) return give_up(connection, why);
   if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);  // the same from the other side
   auto segment = Segment::create({.name = kStreamName,

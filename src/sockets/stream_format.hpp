@@ -124,23 +124,34 @@ struct alignas(kLine) ReceiveState {  // written by the receiving end, under its
 // `armed` of a receiver that is about to sleep; 0 nobody does. Any other value names a sleep of its process in which
 // the bell of one connection wakes it for all: who has rung for that sleep already need not ring again.
 constexpr std::uint64_t kRingForMe = 1;
-constexpr int kSleepBits = 42;  // below the process number
+constexpr int kSleepBits = 42;                                             // below the process number
+constexpr std::uint64_t kWithBell = std::uint64_t{1} << (kSleepBits - 1);  // the sleep has an event bell, `bell`
+
+// An eventfd that a sleeper waits for beside its socket, and that costs its waker a third of a byte on TCP. It goes by
+// a number that no other has. A waker that does not hold it writes where it takes such descriptors (event_bell.hpp).
+struct EventBell {
+  std::atomic<std::uint64_t> id;         // written by who is about to sleep, before `armed`; 0: there is none
+  std::atomic<std::uint64_t> wanted_at;  // written by who had to ring over TCP; 0: nowhere
+};
 
 struct alignas(kLine) DataWait {
   std::atomic<std::uint64_t> armed;     // set by a receiver that is about to sleep, cleared by whoever rings
   std::atomic<std::uint32_t> sleepers;  // receivers asleep
   std::atomic<std::uint32_t> on_edges;  // among them may be such as wake for what is new only, not for what is there
+  EventBell bell;                       // of the sleep that `armed` names
 };
 
 enum RoomSleep : std::uint32_t {
   kInPoll = 1,   // wants a doorbell on TCP
   kOnFutex = 2,  // sleeps on `armed` itself
+  kOnBell = 4,   // waits for `bell`
 };
 
 struct alignas(kLine) RoomWait {
   std::atomic<std::uint32_t> armed;  // RoomSleep bits set by senders about to sleep, cleared by whoever wakes them
   std::atomic<std::uint32_t> head_wanted;  // worth waking when both are reached
   std::atomic<std::uint64_t> bulk_wanted;
+  EventBell bell;
 };
 
 struct alignas(kLine) Tally {  // for those who look on; written by the sending end
@@ -258,7 +269,7 @@ constexpr std::size_t bulk_bytes_of(std::size_t stream_bytes) {
 }
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 12: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}}, "
+    "stream 13: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}}, "
     "2 x 256 slots of 64, 2 x bulk");
 
 }  // namespace viaduct::sockets

@@ -10,6 +10,7 @@
 #include "base/clock.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
+#include "sockets/event_bell.hpp"
 #include "sockets/hand_back.hpp"
 #include "sockets/inherit.hpp"
 #include "sockets/internal_fd.hpp"
@@ -63,6 +64,8 @@ void start(Connection& connection, bool nonblocking) {
   connection.low_water.store(1);
   connection.tells_unread.store(false);
   connection.sleepers_here.store(0);
+  connection.same_user.store(!settings().any_user);
+  connection.bells_asked_for.store(0);
   connection.has_left = false;
   connection.sets_know_back.store(false);
   connection.operations.store(0);
@@ -126,6 +129,7 @@ void end_under_lock(Connection& connection, int fd) {
   if (attached) {
     close_memory_descriptor(connection);
     retire_memory(connection.memory.base - kSegmentPayloadOffset, kSegmentPayloadOffset + connection.memory_bytes);
+    forget_bells_of_the_dead();
   }
 }
 
@@ -266,6 +270,7 @@ bool give_descriptors_back(bool offers) {
     connection->upgrade_lock.release();
   };
   (void)while_no_program_starts([&] { connections.each(give); });
+  if (offers && given == 0 && give_up_bells()) ++given;
   if (offers && given == 0 && registry_gives_descriptor()) ++given;
   errno = kept;
   return given != 0;
@@ -279,6 +284,7 @@ void give_up_internal(int fd) {
     if (connection->listener == fd) connection->listener = moved;
   });
   registry_moved(fd, moved);
+  bell_moved(fd, moved);
   forget_internal(fd);
 }
 
@@ -369,6 +375,7 @@ void table_after_fork_in_child() {
   forget_thread_mark();
   pid_of_tables.store(::getpid());
   slab.lock().reset();
+  bells_after_fork_in_child();
   retired_after_fork_in_child();
   bool attached = false;
   connections.each([&attached](int, Connection* connection) {

@@ -34,12 +34,17 @@ constexpr std::uint64_t kStalledNs = 300'000'000;  // nobody reads at all: perha
 
 }  // namespace
 
-int poll_until(int fd, short events, Deadline deadline) {
-  pollfd entry{fd, events, 0};
-  const Cancellable sleep;
-  if (deadline.is_never()) return kernel::libc().poll(&entry, 1, -1);
-  const timespec left = to_timespec(deadline.left_ns(Clock::steady().now_ns()));
-  return kernel::libc().ppoll(&entry, 1, &left, nullptr);
+int poll_until(int fd, short events, Deadline deadline, const BellOfThread* bell) {
+  pollfd entries[2] = {{fd, events, 0}, {bell != nullptr ? bell->fd() : -1, POLLIN, 0}};
+  const nfds_t count = entries[1].fd >= 0 ? 2 : 1;
+  const int found = [&] {
+    const Cancellable sleep;
+    if (deadline.is_never()) return kernel::libc().poll(entries, count, -1);
+    const timespec left = to_timespec(deadline.left_ns(Clock::steady().now_ns()));
+    return kernel::libc().ppoll(entries, count, &left, nullptr);
+  }();
+  if (found > 0 && entries[1].revents != 0) bell->hear();
+  return found;
 }
 
 Deadline time_limit(int fd, int option) {
@@ -89,17 +94,20 @@ namespace {
 // To be disarmed however the sleep ends, unless the connection was closed meanwhile.
 class Expecting final : SleepOnStack {
  public:
-  explicit Expecting(Connection& connection) : connection_(connection), generation_(connection.generation.load()) {
-    expect_data(connection_);
+  Expecting(Connection& connection, BellOfThread& bell)
+      : connection_(connection), generation_(connection.generation.load()), bell_(bell) {
+    expect_data(connection_, bell.id() != 0 ? next_sleep(bell.id()) : Sleep{});
   }
   ~Expecting() { disarm(); }
 
  private:
   void disarm() override {
+    bell_.leave();
     if (connection_.generation.load() == generation_) stop_expecting_data(connection_);
   }
   Connection& connection_;
   std::uint32_t generation_;
+  BellOfThread& bell_;
 };
 
 }  // namespace
@@ -114,12 +122,13 @@ bool ReceiveWait::for_data(bool has_some) {
   if (limit_.expired(start)) return errno = EAGAIN, false;
   bool go_on = true;
   {
-    const Expecting expecting(connection_);
+    const bool restartable = limit_.is_never() && !has_some;
+    BellOfThread bell(may_have_event_bell(connection_) && (!restartable || signal_handlers() != Handlers::differ));
+    const Expecting expecting(connection_, bell);
     const bool alone = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) == 1;
     if (!readable_after_all(connection_, fd_, false, 1)) {
-      const bool doorbells_only = receives_on_ring(connection_);
-      const bool restartable = limit_.is_never() && !has_some;
-      go_on = doorbells_only && alone && restartable ? sleep_in_recv() : sleep_in_poll(restartable);
+      const bool doorbells_only = receives_on_ring(connection_) && bell.id() == 0;
+      go_on = doorbells_only && alone && restartable ? sleep_in_recv() : sleep_in_poll(restartable, bell);
       if (was_closed()) return go_on ? (errno = closed_meanwhile(), false) : false;
       connection_.look_at_kernel.store(true, std::memory_order_relaxed);
     }
@@ -144,16 +153,16 @@ bool ReceiveWait::sleep_in_recv() {
   return true;
 }
 
-bool ReceiveWait::sleep_in_poll(bool restartable) {
+bool ReceiveWait::sleep_in_poll(bool restartable, const BellOfThread& bell) {
   for (;;) {
     const std::uint64_t now = Clock::steady().now_ns();
     // Others may take the doorbell; and what TCP was to bring may have to be read from the ring after all.
     const bool discards = connection_.incoming().receiving.stage.load(std::memory_order_relaxed) == kDiscard;
     const bool looks = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) > 1 || discards;
-    if (restartable && !looks && signal_handlers() == Handlers::differ) return sleep_in_recv();
+    if (restartable && !looks && bell.id() == 0 && signal_handlers() == Handlers::differ) return sleep_in_recv();
     const Deadline until = looks ? Deadline::at_ns(now + std::min(nap_ns_, limit_.left_ns(now))) : limit_;
     if (looks && !discards) nap_ns_ = std::min(2 * nap_ns_, kLongestNapNs);
-    const int found = poll_until(fd_, POLLIN | POLLRDHUP, until);
+    const int found = poll_until(fd_, POLLIN | POLLRDHUP, until, &bell);
     if (found > 0) return true;
     if (found < 0) {
       if (errno == EINTR && restartable && signal_handlers() == Handlers::restart) return true;

@@ -4,14 +4,15 @@
 #include "base/clock.hpp"
 #include "sockets/bell.hpp"
 #include "sockets/connection.hpp"
+#include "sockets/event_bell.hpp"
 
 namespace viaduct::sockets {
 
 // On a core of its own, and the peer not on the same one?
 bool spinning_makes_sense(Connection& connection);
 
-// The kernel's answer, waited for until then.
-int poll_until(int fd, short events, Deadline deadline);
+// The kernel's answer, waited for until then; 1 as well where the bell, if there is one, has rung.
+int poll_until(int fd, short events, Deadline deadline, const BellOfThread* bell = nullptr);
 
 // SO_RCVTIMEO, SO_SNDTIMEO: from now on.
 Deadline time_limit(int fd, int option);
@@ -33,7 +34,7 @@ class ReceiveWait {
  private:
   bool spin();
   bool sleep_in_recv();
-  bool sleep_in_poll(bool restartable);
+  bool sleep_in_poll(bool restartable, const BellOfThread& bell);
   Connection& connection_;
   int fd_;
   std::uint32_t generation_;

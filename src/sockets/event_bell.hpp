@@ -1,0 +1,63 @@
+// Bells that cost less to ring than a byte on TCP: eventfds. A thread that sleeps in recv(), poll() or select() waits
+// for one beside its sockets; an epoll set has one among its members. The armed word's neighbour (EventBell) says
+// which.
+//
+// Whoever is to ring one must hold it. Processes pass them to each other when they turn out to be wanted: a waker that
+// finds a sleeper whose bell it does not hold rings over TCP and leaves the name of its *mailbox*, an abstract UNIX
+// datagram socket. The sleeper, awake, sends the eventfd there; the waker looks into its mailbox when it next finds a
+// bell that it does not hold. Nobody waits for anybody, and what does not arrive is rung for over TCP as before. A bell
+// serves all connections between two processes, and stays with its process when the thread ends that slept with it.
+//
+// Only processes of one user pass them: who holds a bell could take rings from it that others meant.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace viaduct::sockets {
+
+// One of this process.
+struct Bell {
+  std::uint64_t id = 0;
+  int fd = -1;
+};
+
+// For an epoll set, for as long as it exists. Null: none to be had.
+const Bell* take_bell();
+void give_bell_back(const Bell* bell);
+
+// The calling thread's, for one sleep. None where it is inside another such sleep (under a signal handler), which would
+// miss what this one takes, nor where there is none to be had.
+class BellOfThread {
+ public:
+  explicit BellOfThread(bool wanted = true);
+  ~BellOfThread() { leave(); }
+  BellOfThread(const BellOfThread&) = delete;
+  BellOfThread& operator=(const BellOfThread&) = delete;
+  std::uint64_t id() const { return bell_ != nullptr ? bell_->id : 0; }
+  int fd() const { return bell_ != nullptr ? bell_->fd : -1; }
+  void hear() const;  // it has rung: the next sleep is to begin
+  void leave();       // the sleep is over, or jumped out of
+
+ private:
+  const Bell* bell_ = nullptr;
+};
+
+// Wakes whoever sleeps with it. False: this process does not hold it.
+bool ring_bell(std::uint64_t id);
+
+// Where it is to be sent to, to be held from then on. 0: nowhere.
+std::uint64_t own_mailbox();
+// To a process that wants it. A bell that is not one of ours is not sent.
+void pass_bell(std::uint64_t id, std::uint64_t mailbox);
+
+// Those of processes that are gone are closed.
+void forget_bells_of_the_dead();
+// The program needs descriptors: those go that nobody sleeps with. False: there were none.
+bool give_up_bells();
+// A number of ours is another one from now on; -1: none.
+void bell_moved(int fd, int moved);
+void bells_after_fork_in_child();
+
+}  // namespace viaduct::sockets
