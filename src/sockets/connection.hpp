@@ -26,6 +26,7 @@
 #include "sockets/tcp_position.hpp"
 #include "sockets/tiny_stream.hpp"
 #include "sockets/why.hpp"
+#include "sockets/yielder.hpp"
 
 namespace viaduct::sockets {
 
@@ -111,6 +112,7 @@ struct alignas(kLine) Connection {
   std::atomic<bool> two_lines{false};       // the last short message took so many: both are looked at
   Spinner receive_spinner{settings().spin_ns};
   Spinner send_spinner{settings().spin_ns};
+  Yielder receive_yielder;
   FarReader reader;  // whether the peer shares a cache with us; under the sending half's lock
   std::atomic<std::uint64_t> full_since_ns{0};  // the sender has waited for room, and nobody has read a slot: head
   std::atomic<std::uint64_t> full_head{0};

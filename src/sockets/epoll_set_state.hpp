@@ -240,6 +240,7 @@ class EpollSet {
   bool kernel_repeats = false;      // and it was the same the time before
   std::uint64_t heard_until = 0;    // the latest moment that is known
   Spinner spinner{settings().spin_ns};
+  Yielder yielder;
   const Bell* bell = nullptr;  // in the kernel's set too, by kernel_data_of_bell(), on edges: nobody has to hear it
   std::atomic<pid_t> forked_to{0};  // a child that may wait for the kernel's set too; -1: more than one
   EpollSet* next_free = nullptr;

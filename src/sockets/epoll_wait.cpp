@@ -391,12 +391,17 @@ class Waiting : Listening {
   }
 
   bool spin(std::uint64_t start, Deadline deadline) {
+    bool shares_processor;
     {
       const BriefLock::Hold hold(set_.lock);
       if (set_.active_count == 0) return false;
       const unsigned some = set_.turn % static_cast<unsigned>(set_.active_count);
-      if (!set_.active[some]->connection->attached() || !spinning_makes_sense(*set_.active[some]->connection))
-        return false;
+      if (!set_.active[some]->connection->attached()) return false;
+      shares_processor = !spinning_makes_sense(*set_.active[some]->connection);
+    }
+    if (shares_processor) {
+      const auto any = [this] { return any_ready_now(); };
+      return set_.yielder.spin(start, any);
     }
     std::uint64_t asked = start;
     bool kernel_has_some = false;

@@ -136,8 +136,10 @@ class Polling {
     const std::uint64_t start = now_ns();
     for (nfds_t i = 0; i < count_; ++i)
       if (Connection* const connection = accelerated(entries_[i].fd);
-          connection != nullptr && !spinning_makes_sense(*connection))
-        return false;
+          connection != nullptr && !spinning_makes_sense(*connection)) {
+        const auto any = [this] { return from_rings() != 0; };
+        return connection->receive_yielder.spin(start, any);
+      }
     std::uint64_t asked = start;
     bool kernel_ready = false;
     int looks = 0;

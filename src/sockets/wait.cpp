@@ -34,17 +34,20 @@ constexpr std::uint64_t kStalledNs = 300'000'000;  // nobody reads at all: perha
 
 }  // namespace
 
-int poll_until(int fd, short events, Deadline deadline, const BellOfThread* bell) {
-  pollfd entries[2] = {{fd, events, 0}, {bell != nullptr ? bell->fd() : -1, POLLIN, 0}};
-  const nfds_t count = entries[1].fd >= 0 ? 2 : 1;
-  const int found = [&] {
-    const Cancellable sleep;
-    if (deadline.is_never()) return kernel::libc().poll(entries, count, -1);
-    const timespec left = to_timespec(deadline.left_ns(Clock::steady().now_ns()));
-    return kernel::libc().ppoll(entries, count, &left, nullptr);
-  }();
-  if (found > 0 && entries[1].revents != 0) bell->hear();
-  return found;
+namespace {
+
+int poll_all(pollfd* entries, nfds_t count, Deadline deadline) {
+  const Cancellable sleep;
+  if (deadline.is_never()) return kernel::libc().poll(entries, count, -1);
+  const timespec left = to_timespec(deadline.left_ns(Clock::steady().now_ns()));
+  return kernel::libc().ppoll(entries, count, &left, nullptr);
+}
+
+}  // namespace
+
+int poll_until(int fd, short events, Deadline deadline) {
+  pollfd entry{fd, events, 0};
+  return poll_all(&entry, 1, deadline);
 }
 
 Deadline time_limit(int fd, int option) {
@@ -79,14 +82,16 @@ bool spinning_makes_sense(Connection& connection) {
 // ---- data
 
 bool ReceiveWait::spin() {
-  if (!receives_on_ring(connection_) || !spinning_makes_sense(connection_)) return false;
+  if (!receives_on_ring(connection_)) return false;
   Receiver ring(connection_.memory, connection_.in());
   const Path& path = connection_.incoming().path;
   const auto ready = [&] {
     return ring.has_data() || connection_.peer_says_end() || path.mode.load(std::memory_order_relaxed) == kBack ||
            was_closed();
   };
-  return connection_.receive_spinner.spin(Clock::steady().now_ns(), limit_, ready);
+  const std::uint64_t now = Clock::steady().now_ns();
+  if (!spinning_makes_sense(connection_)) return connection_.receive_yielder.spin(now, ready);
+  return connection_.receive_spinner.spin(now, limit_, ready);
 }
 
 namespace {
@@ -128,9 +133,10 @@ bool ReceiveWait::for_data(bool has_some) {
     const bool alone = connection_.incoming().data.sleepers.load(std::memory_order_relaxed) == 1;
     if (!readable_after_all(connection_, fd_, false, 1)) {
       const bool doorbells_only = receives_on_ring(connection_) && bell.id() == 0;
+      only_bell_rang_ = false;
       go_on = doorbells_only && alone && restartable ? sleep_in_recv() : sleep_in_poll(restartable, bell);
       if (was_closed()) return go_on ? (errno = closed_meanwhile(), false) : false;
-      connection_.look_at_kernel.store(true, std::memory_order_relaxed);
+      if (!only_bell_rang_) connection_.look_at_kernel.store(true, std::memory_order_relaxed);
     }
   }
   connection_.receive_spinner.learn_awake(time_had_nobody_slept(connection_, start, Clock::steady().now_ns()));
@@ -162,7 +168,10 @@ bool ReceiveWait::sleep_in_poll(bool restartable, const BellOfThread& bell) {
     if (restartable && !looks && bell.id() == 0 && signal_handlers() == Handlers::differ) return sleep_in_recv();
     const Deadline until = looks ? Deadline::at_ns(now + std::min(nap_ns_, limit_.left_ns(now))) : limit_;
     if (looks && !discards) nap_ns_ = std::min(2 * nap_ns_, kLongestNapNs);
-    const int found = poll_until(fd_, POLLIN | POLLRDHUP, until, &bell);
+    pollfd entries[2] = {{fd_, POLLIN | POLLRDHUP, 0}, {bell.fd(), POLLIN, 0}};
+    const int found = poll_all(entries, bell.fd() >= 0 ? 2 : 1, until);
+    if (found > 0 && entries[1].revents != 0) bell.hear();
+    only_bell_rang_ = found > 0 && entries[0].revents == 0;
     if (found > 0) return true;
     if (found < 0) {
       if (errno == EINTR && restartable && signal_handlers() == Handlers::restart) return true;

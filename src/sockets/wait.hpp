@@ -11,8 +11,8 @@ namespace viaduct::sockets {
 // On a core of its own, and the peer not on the same one?
 bool spinning_makes_sense(Connection& connection);
 
-// The kernel's answer, waited for until then; 1 as well where the bell, if there is one, has rung.
-int poll_until(int fd, short events, Deadline deadline, const BellOfThread* bell = nullptr);
+// The kernel's answer, waited for until then.
+int poll_until(int fd, short events, Deadline deadline);
 
 // SO_RCVTIMEO, SO_SNDTIMEO: from now on.
 Deadline time_limit(int fd, int option);
@@ -41,6 +41,7 @@ class ReceiveWait {
   Deadline limit_ = Deadline::never();
   bool limit_known_ = false;
   std::uint64_t nap_ns_ = std::uint64_t{kSharedNapMs} * 1'000'000;
+  bool only_bell_rang_ = false;  // the last sleep: the kernel had nothing to say of the socket
 };
 
 class SendWait {
