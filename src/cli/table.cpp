@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kGap = 2;
 constexpr std::size_t kLeastLastColumn = 24;  // narrower than this reads worse than running over the edge
+constexpr std::size_t kIndentBeneath = 4;
 
 // Characters, not bytes: what continues a UTF-8 sequence takes no place.
 std::size_t columns_of(std::string_view text) {
@@ -56,7 +57,8 @@ Screen Screen::standard_output() {
   Screen screen;
   if (::isatty(STDOUT_FILENO) == 0) return screen;
   winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) screen.width = size.ws_col;
+  const bool told = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  screen.width = told ? size.ws_col : 80;
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
   const bool dumb = terminal == nullptr || std::string_view(terminal) == "dumb";
@@ -105,8 +107,7 @@ void Table::add(std::vector<Cell> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::text(const Screen& screen) const {
-  const std::size_t last = columns_.size() - 1;
+std::vector<std::size_t> Table::natural_widths() const {
   std::vector<std::size_t> widths;
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     std::size_t width = columns_of(columns_[i].head);
@@ -114,26 +115,69 @@ std::string Table::text(const Screen& screen) const {
       for (const std::string& line : wrapped(row[i].text, SIZE_MAX)) width = std::max(width, columns_of(line));
     widths.push_back(width);
   }
+  return widths;
+}
+
+// The layout with the fewest sacrifices that fits; the one with the most where none does.
+Table::Layout Table::layout_for(std::size_t width) const {
+  const std::vector<std::size_t> natural = natural_widths();
+  const std::size_t last = columns_.size() - 1;
+  int most = 0;
+  for (const Column& column : columns_) most = std::max(most, column.sacrifice);
+  Layout layout;
+  for (const bool beneath : {false, true}) {
+    if (beneath && last_ == Last::wraps) break;
+    for (int given_up = 0; given_up <= most; ++given_up) {
+      layout = {{}, {}, beneath};
+      std::size_t needed = 0;
+      for (std::size_t i = 0; i < columns_.size(); ++i) {
+        const bool sacrificed = columns_[i].sacrifice != 0 && columns_[i].sacrifice <= given_up;
+        if (sacrificed || (beneath && i == last)) continue;
+        layout.shown.push_back(i);
+        layout.widths.push_back(natural[i]);
+        needed += natural[i] + (needed == 0 ? 0 : kGap);
+      }
+      if (needed <= width) return layout;
+    }
+  }
+  return layout;
+}
+
+std::string Table::text(const Screen& screen) const {
+  Layout layout = layout_for(screen.width);
+  const std::size_t last = layout.shown.size() - 1;
   std::size_t indent = 0;
-  for (std::size_t i = 0; i < last; ++i) indent += widths[i] + kGap;
-  const std::size_t room = std::max(screen.width - std::min(screen.width, indent), kLeastLastColumn);
-  widths[last] = std::min(widths[last], room);
+  for (std::size_t i = 0; i < last; ++i) indent += layout.widths[i] + kGap;
+  const std::size_t room =
+      layout.beneath ? layout.widths[last] : std::max(screen.width - std::min(screen.width, indent), kLeastLastColumn);
+  layout.widths[last] = std::min(layout.widths[last], room);
 
   std::string out;
   const auto put = [&](const std::vector<Cell>& row) {
+    const auto column = [&](std::size_t i) -> const Column& { return columns_[layout.shown[i]]; };
     for (std::size_t i = 0; i < last; ++i)
-      out += aligned(row[i], columns_[i].align, widths[i], screen) + std::string(kGap, ' ');
+      out += aligned(row[layout.shown[i]], column(i).align, layout.widths[i], screen) + std::string(kGap, ' ');
+    const Cell& final = row[layout.shown[last]];
     bool first = true;
-    for (const std::string& line : wrapped(row[last].text, room)) {
+    for (const std::string& line : wrapped(final.text, room)) {
       if (!std::exchange(first, false)) out += std::string(indent, ' ');
-      out += aligned({line, row[last].tone}, columns_[last].align, widths[last], screen);
+      out += aligned({line, final.tone}, column(last).align, layout.widths[last], screen);
       end_line(out);
     }
+  };
+  const auto put_beneath = [&](const Cell& cell) {
+    const std::size_t width = std::max(screen.width, kIndentBeneath + kLeastLastColumn) - kIndentBeneath;
+    if (cell.text.empty()) return;
+    for (const std::string& line : wrapped(cell.text, width))
+      out += std::string(kIndentBeneath, ' ') + painted(line, cell.tone, screen) + '\n';
   };
   std::vector<Cell> heads;
   for (const Column& column : columns_) heads.emplace_back(column.head, Tone::heading);
   put(heads);
-  for (const auto& row : rows_) put(row);
+  for (const auto& row : rows_) {
+    put(row);
+    if (layout.beneath) put_beneath(row.back());
+  }
   return out;
 }
 

@@ -1,7 +1,9 @@
-// Tables for the terminal: aligned columns, the last one wrapped to the width, no trailing spaces.
+// Tables: aligned columns, no trailing spaces. At a terminal they are fitted to its width; elsewhere, where grep and
+// awk read, every row is one whole line.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,10 +15,11 @@ enum class Tone { plain, good, warning, bad, faint, heading };
 
 // Where text goes and what it may look like there.
 struct Screen {
-  std::size_t width = 80;
+  static constexpr std::size_t kUnlimited = SIZE_MAX;
+  std::size_t width = kUnlimited;
   bool colours = false;
 
-  // A terminal's own width; colours unless NO_COLOR is set or TERM is dumb. Anything else: 80 columns, no colours.
+  // A terminal's own width; colours unless NO_COLOR is set or TERM is dumb. Anything else: no bound, no colours.
   static Screen standard_output();
 };
 
@@ -28,6 +31,7 @@ std::string printable(std::string_view text, bool keep_line_breaks = false);
 struct Column {
   std::string head;
   enum class Align { left, right } align = Align::left;
+  int sacrifice = 0;  // where the screen is too narrow for all, columns go in this order, from 1; 0: never
 };
 
 struct Cell {
@@ -40,7 +44,13 @@ struct Cell {
 
 class Table {
  public:
-  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  // What becomes of a last column that does not fit beside the others.
+  enum class Last {
+    wraps,    // under itself
+    beneath,  // in lines of their own beneath the row, where no sacrifice makes room for it
+  };
+
+  explicit Table(std::vector<Column> columns, Last last = Last::wraps) : columns_(std::move(columns)), last_(last) {}
 
   // As many cells as columns.
   void add(std::vector<Cell> cells);
@@ -48,7 +58,16 @@ class Table {
   std::string text(const Screen& screen) const;
 
  private:
+  struct Layout {
+    std::vector<std::size_t> shown;  // indices of columns
+    std::vector<std::size_t> widths;
+    bool beneath = false;  // the last column is; it is not among those shown
+  };
+  std::vector<std::size_t> natural_widths() const;
+  Layout layout_for(std::size_t width) const;
+
   std::vector<Column> columns_;
+  Last last_;
   std::vector<std::vector<Cell>> rows_;
 };
 

@@ -41,6 +41,52 @@ TEST(Table, WrapsTheLastColumnUnderItself) {
             "      what is left of it\n");
 }
 
+TEST(Table, KeepsEveryRowOnOneLineWhereNothingBoundsIt) {
+  Table table({{"NAME"}, {"DETAIL"}});
+  const std::string words = "many words that would not fit into any terminal that anybody has in front of him today";
+  table.add({std::string(70, 'x'), words});
+  const std::string text = table.text({});
+  EXPECT_NE(text.find(std::string(70, 'x') + "  " + words + "\n"), std::string::npos) << text;
+}
+
+Table with_sacrifices() {
+  Table table({{"NAME"}, {"FIRST", Column::Align::left, 1}, {"SECOND", Column::Align::right, 2}, {"WHY"}},
+              Table::Last::beneath);
+  table.add({"one", "1111", "2222", "a few words"});
+  table.add({"two", "1", "2", ""});
+  return table;
+}
+
+TEST(Table, SacrificesColumnsUntilTheRestFits) {
+  const Table table = with_sacrifices();
+  EXPECT_EQ(table.text({32, false}),
+            "NAME  FIRST  SECOND  WHY\n"
+            "one   1111     2222  a few words\n"
+            "two   1           2\n");
+  EXPECT_EQ(table.text({31, false}),
+            "NAME  SECOND  WHY\n"
+            "one     2222  a few words\n"
+            "two        2\n");
+  EXPECT_EQ(table.text({20, false}),
+            "NAME  WHY\n"
+            "one   a few words\n"
+            "two\n");
+}
+
+TEST(Table, PutsItsLastColumnBeneathTheRowWhereNoSacrificeHelps) {
+  Table table = with_sacrifices();
+  table.add({"three", "1", "2", "more words than fit beside a name of any row"});
+  EXPECT_EQ(table.text({34, false}),
+            "NAME   FIRST  SECOND\n"
+            "one    1111     2222\n"
+            "    a few words\n"
+            "two    1           2\n"
+            "three  1           2\n"
+            "    more words than fit beside a\n"
+            "    name of any row\n");
+  EXPECT_EQ(table.text({15, false}).substr(0, 15), "NAME   SECOND\no");
+}
+
 TEST(Table, LeavesNoTrailingSpaces) {
   Table table({{"A"}, {"B"}, {"C"}});
   table.add({"long enough", "", ""});
