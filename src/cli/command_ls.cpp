@@ -1,13 +1,18 @@
 // viaduct ls: the TCP sockets of programs under `viaduct run`, like ss(8): who, where, over what, how much, and why
 // not.
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include <chrono>
+#include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "cli/command.hpp"
+#include "cli/live_terminal.hpp"
 #include "cli/process_fault.hpp"
+#include "cli/socket_filter.hpp"
+#include "cli/socket_list.hpp"
 #include "cli/table.hpp"
 #include "sockets_view/view.hpp"
 
@@ -15,114 +20,85 @@ namespace viaduct::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-using sockets_view::Flow;
 using sockets_view::Socket;
 
 struct Options {
   bool json = false;
-  bool all = false;
+  bool watch = false;
+  double interval = 1;
+  SocketFilter filter;
   std::vector<int> pids;
 };
 
-std::string nobody(const std::vector<int>& pids) {
-  const std::string who = pids.empty()       ? "no program under `viaduct run` has"
-                          : pids.size() == 1 ? fmt::format("process {} has no", pids[0])
-                                             : "none of these processes has";
-  return fmt::format("{}{} TCP connection (--all shows sockets that listen or are not connected too)\n", who,
-                     pids.size() == 1 ? "" : " a");
-}
-
-Result<std::vector<Socket>> read(const std::vector<int>& pids) {
-  if (pids.empty()) return sockets_view::read_all_sockets();
+struct Reading {
   std::vector<Socket> sockets;
-  for (const int pid : pids) {
+  std::vector<Error> faults;  // one for each process named that cannot be read
+};
+
+Reading read(const Options& options) {
+  Reading reading;
+  if (options.pids.empty()) reading.sockets = sockets_view::read_all_sockets();
+  for (const int pid : options.pids) {
     auto some = sockets_view::read_sockets(pid);
-    if (!some) return explain_unread_sockets(pid, some.error(), "ls");
-    sockets.insert(sockets.end(), some->begin(), some->end());
+    if (some)
+      reading.sockets.insert(reading.sockets.end(), some->begin(), some->end());
+    else
+      reading.faults.push_back(explain_unread_sockets(pid, some.error(), "ls"));
   }
-  return sockets;
+  std::erase_if(reading.sockets, [&](const Socket& socket) { return !options.filter.passes(socket); });
+  return reading;
 }
 
-Json flow_json(const Flow& flow) {
-  return {{"path", sockets_view::word_for(flow.route)},
-          {"bytes", flow.bytes},
-          {"messages", flow.messages},
-          {"wakes", flow.wakes}};
+bool nobody_is_left(const Options& options, const Reading& reading) {
+  return !options.pids.empty() && reading.faults.size() == options.pids.size();
 }
 
-std::string in_json(const std::vector<Socket>& sockets) {
-  Json list = Json::array();
-  for (const Socket& socket : sockets)
-    list.push_back({{"process", socket.command},
-                    {"pid", socket.pid},
-                    {"fd", socket.fd},
-                    {"local", socket.local},
-                    {"peer", socket.peer},
-                    {"state", socket.state},
-                    {"attached", socket.attached},
-                    {"peer_pid", socket.attached ? Json(socket.peer_pid) : Json(nullptr)},
-                    {"out", flow_json(socket.out)},
-                    {"in", flow_json(socket.in)},
-                    {"why", socket.why}});
-  return Json({{"sockets", std::move(list)}}).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string nothing_to_show(const Options& options) {
+  const std::string who = options.pids.empty()       ? "no program under `viaduct run` has"
+                          : options.pids.size() == 1 ? fmt::format("process {} has no", options.pids[0])
+                                                     : "none of these processes has";
+  const char* const article = options.pids.size() == 1 ? "" : " a";
+  if (options.filter.is_narrow()) return fmt::format("{}{} TCP socket that is asked for\n", who, article);
+  if (options.filter.all) return fmt::format("{}{} TCP socket\n", who, article);
+  return fmt::format("{}{} TCP connection (--all shows sockets that listen or are not connected too)\n", who, article);
 }
 
-std::string compact(std::uint64_t number) {
-  constexpr const char* kUnits[] = {"", "k", "M", "G", "T", "P"};
-  std::size_t unit = 0;
-  auto amount = static_cast<double>(number);
-  while (amount >= 999.95 && unit + 1 < std::size(kUnits)) amount /= 1000, ++unit;
-  return fmt::format("{:.{}f}{}", amount, unit == 0 ? 0 : 1, kUnits[unit]);
+std::string in_words(const Options& options, const Reading& reading) {
+  if (reading.sockets.empty()) return nothing_to_show(options);
+  const Screen screen = Screen::standard_output();
+  const std::string table = sockets_in_table(reading.sockets, screen);
+  const std::string summary = sockets_in_short(reading.sockets, screen);
+  if (summary.empty()) return table;
+  // A live picture is cut at the bottom.
+  return options.watch ? summary + "\n" + table : table + "\n" + summary;
 }
 
-Cell path_cell(const Flow& flow) {
-  const bool ring = flow.route == sockets_view::Route::ring;
-  return {sockets_view::word_for(flow.route), ring ? Tone::good : Tone::plain};
-}
-
-std::string both(const Socket& socket, std::uint64_t Flow::*what) {
-  return socket.attached ? fmt::format("{}/{}", compact(socket.out.*what), compact(socket.in.*what)) : "";
-}
-
-std::string in_table(const std::vector<Socket>& sockets, const Screen& screen) {
-  constexpr auto kRight = Column::Align::right;
-  Table table({{"PROCESS"},
-               {"PID", kRight},
-               {"FD", kRight},
-               {"LOCAL"},
-               {"PEER"},
-               {"STATE"},
-               {"OUT"},
-               {"IN"},
-               {"BYTES", kRight},
-               {"MESSAGES", kRight},
-               {"WAKES", kRight},
-               {"WHY"}});
-  for (const Socket& socket : sockets)
-    table.add({printable(socket.command),
-               std::to_string(socket.pid),
-               std::to_string(socket.fd),
-               socket.local,
-               socket.peer,
-               socket.state,
-               path_cell(socket.out),
-               path_cell(socket.in),
-               both(socket, &Flow::bytes),
-               both(socket, &Flow::messages),
-               both(socket, &Flow::wakes),
-               {socket.why, Tone::faint}});
-  return table.text(screen);
+ExitCode watch(const Options& options, Reading reading) {
+  const auto delay = std::chrono::nanoseconds(std::llround(options.interval * 1e9));
+  {
+    LiveTerminal terminal;
+    while (!nobody_is_left(options, reading)) {
+      if (!terminal.show(options.json ? sockets_in_json(reading.sockets, true) : in_words(options, reading)))
+        return ExitCode::failed;
+      if (!terminal.wait(delay)) return ExitCode::ok;
+      reading = read(options);
+    }
+  }
+  if (!options.json) fmt::print("the last of them has ended\n");
+  return ExitCode::ok;
 }
 
 ExitCode list(const Options& options) {
-  auto sockets = read(options.pids);
-  if (!sockets) return failure(sockets.error().message());
-  if (!options.all) std::erase_if(*sockets, [](const Socket& socket) { return !socket.connected(); });
-  fmt::print("{}", options.json       ? in_json(*sockets)
-                   : sockets->empty() ? nobody(options.pids)
-                                      : in_table(*sockets, Screen::standard_output()));
-  return ExitCode::ok;
+  const Reading reading = read(options);
+  for (const Error& fault : reading.faults) (void)failure(fault.message());
+  const ExitCode code = reading.faults.empty() ? ExitCode::ok : ExitCode::failed;
+  if (nobody_is_left(options, reading)) return code;
+  if (options.watch) {
+    const ExitCode watched = watch(options, reading);
+    return code == ExitCode::ok ? watched : code;
+  }
+  fmt::print("{}", options.json ? sockets_in_json(reading.sockets, false) : in_words(options, reading));
+  return code;
 }
 
 }  // namespace
@@ -132,7 +108,27 @@ void add_ls(CLI::App& app) {
   CLI::App* const command =
       app.add_subcommand("ls", "TCP connections of programs under `viaduct run`: ring or TCP, and why");
   command->add_flag("--json", options->json, "Print one JSON object instead of a table");
-  command->add_flag("--all", options->all, "Also sockets that listen or are not connected");
+  command->add_flag("-a,--all", options->filter.all, "Also sockets that listen or are not connected");
+  command->add_option("--port", options->filter.port, "Only sockets with this port at either end")
+      ->type_name("PORT")
+      ->check(number_between(0, 65535));
+  command->add_option("--state", options->filter.state, "Only sockets in this state: ESTAB, CLOSE-WAIT, LISTEN, ...")
+      ->type_name("STATE")
+      ->transform([](const std::string& word) {
+        const auto state = state_named(word);
+        if (!state) throw CLI::ValidationError("--state", state.error().message());
+        return *state;
+      });
+  command
+      ->add_option("--path", options->filter.path,
+                   "Only connections on rings both ways (ring), or only the others (tcp)")
+      ->type_name("ring|tcp")
+      ->check(CLI::IsMember({"ring", "tcp"}));
+  command->add_flag("--watch", options->watch, "Show them again and again; q ends it");
+  command->add_option("--interval", options->interval, "Seconds between readings, with --watch")
+      ->type_name("SECONDS")
+      ->check(number_between(0.05, 3600))
+      ->capture_default_str();
   command->add_option("PID", options->pids, "Show these processes only")
       ->type_name("")
       ->check(number_between(1, kHighestPid));

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/result.hpp"
+#include "sockets_view/view.hpp"
 
 namespace viaduct::cli {
 
@@ -16,9 +17,11 @@ inline Error explain_unread_sockets(int pid, const Error& fault, std::string_vie
   if (fault.code() == EACCES || fault.code() == EPERM)
     return {EACCES,
             fmt::format("process {} belongs to somebody else: run viaduct {} as its user or as root", pid, command)};
+  if (fault.code() == ENOENT && sockets_view::has_library(pid))
+    return {ENOENT, fmt::format("process {} runs under `viaduct run`, and has had no TCP socket so far", pid)};
   if (fault.code() == ENOENT)
     return {ENOENT,
-            fmt::format("process {} shows no TCP socket: it does not run under `viaduct run`, or has none", pid)};
+            fmt::format("process {} does not run under `viaduct run`: start it as `viaduct run -- PROGRAM`", pid)};
   return fault;
 }
 

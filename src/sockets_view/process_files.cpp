@@ -75,6 +75,13 @@ unsigned long socket_inode(int pid, int fd) {
   return inode;
 }
 
+bool maps_file_named(int pid, const std::string& name) {
+  std::ifstream file(fmt::format("/proc/{}/maps", pid));
+  for (std::string line; std::getline(file, line);)
+    if (line.ends_with("/" + name)) return true;
+  return false;
+}
+
 std::vector<int> process_numbers() {
   return numbers_in("/proc").value_or(std::vector<int>{});
 }

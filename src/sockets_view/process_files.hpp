@@ -17,6 +17,9 @@ int own_number_of(int pid);
 // The inode of the socket at a descriptor; 0: it is none.
 unsigned long socket_inode(int pid, int fd);
 
+// Whether the process has a file of that name mapped, in whatever folder.
+bool maps_file_named(int pid, const std::string& name);
+
 // Every process's number, in order.
 std::vector<int> process_numbers();
 

@@ -86,7 +86,7 @@ Flow flow_of(const sockets::Direction& direction) {
 std::string why_not(const Socket& socket, const Reading& reading) {
   if (socket.state == "LISTEN") return "listening";
   if (!socket.connected()) return "not connected";
-  if (socket.attached && socket.out.route == Route::ring && socket.in.route == Route::ring) return "";
+  if (socket.on_rings()) return "";
   if (socket.attached && socket.out.route != Route::tcp_again && socket.in.route != Route::tcp_again)
     return "a direction goes over with its next send";
   const auto why = static_cast<Why>(reading.why);
@@ -141,6 +141,10 @@ const char* word_for(Route route) {
 
 Result<std::vector<Socket>> read_sockets(int pid) {
   return read_with(pid, read_tcp_table(pid));
+}
+
+bool has_library(int pid) {
+  return maps_file_named(pid, "libviaduct-sockets.so");
 }
 
 std::vector<Socket> read_all_sockets() {

@@ -43,10 +43,14 @@ struct Socket {
   std::string why;  // where a direction is not on the ring; otherwise empty
 
   bool connected() const { return state != "LISTEN" && state != "UNCONN"; }
+  bool on_rings() const { return attached && out.route == Route::ring && in.route == Route::ring; }
 };
 
 // Of one process. ENOENT: it publishes none. ESRCH, EACCES: no such process, not ours to see. EPROTO: another version.
 Result<std::vector<Socket>> read_sockets(int pid);
+
+// Whether libviaduct-sockets.so is in the process, which then runs under `viaduct run`, with or without sockets.
+bool has_library(int pid);
 
 // Of every process that publishes some and that we may see, in the order of their numbers.
 std::vector<Socket> read_all_sockets();

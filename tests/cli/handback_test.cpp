@@ -73,7 +73,7 @@ TEST(HandBackErrors, ATargetIsAProcessAndPerhapsADescriptor) {
 TEST(HandBackErrors, AProcessThatPublishesNothingIsAFailure) {
   const Outcome outcome = run_command({"handback", std::to_string(::getpid())});
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.err, HasSubstr("shows no TCP socket"));
+  EXPECT_THAT(outcome.err, HasSubstr("does not run under `viaduct run`"));
 }
 
 }  // namespace

@@ -101,6 +101,90 @@ TEST_F(Ls, PrintsATable) {
   EXPECT_THAT(run_command({"ls"}).out, HasSubstr(pair.server.number()));
 }
 
+TEST_F(Ls, IntoAPipeEverySocketIsOneWholeLine) {
+  Talker server(Under::nothing, {"serve"});
+  Talker client(Under::run, {"call", std::to_string(server.first())});
+  client.talk(200);
+  const std::string why = sockets_of(client.number())[0]["why"];
+  EXPECT_GT(why.size(), 24u) << "too short to show anything";
+  EXPECT_THAT(run_command({"ls", client.number()}).out, HasSubstr(why + "\n"));
+}
+
+TEST_F(Ls, SumsUp) {
+  Pair pair;
+  pair.talk_until_on_the_ring();
+  const std::string out = run_command({"ls", pair.client.number()}).out;
+  EXPECT_THAT(out, HasSubstr("\n1 of 1 connected sockets is on rings\n"));
+  Talker server(Under::nothing, {"serve"});
+  Talker client(Under::run, {"call", std::to_string(server.first())});
+  client.talk(1);
+  const std::string why = sockets_of(client.number())[0]["why"];
+  const Arguments both{"ls", "--all", pair.server.number(), pair.client.number(), client.number()};
+  EXPECT_THAT(run_command(both).out, HasSubstr("\n2 of 3 connected sockets are on rings; 1: " + why + "\n"));
+  Arguments in_json = both;
+  in_json.push_back("--json");
+  EXPECT_EQ(json::parse(run_command(in_json).out)["summary"],
+            json({{"connected", 3}, {"on_rings", 2}, {"reasons", {{{"why", why}, {"sockets", 1}}}}}));
+}
+
+TEST_F(Ls, ShowsThoseThatItCanReadBesideThoseThatItCannot) {
+  Pair pair;
+  pair.client.talk(1);
+  const pid_t gone = ::fork();
+  if (gone == 0) ::_exit(0);
+  (void)wait_for_exit(gone);
+  const std::string own = std::to_string(::getpid());
+  const Outcome outcome = run_command({"ls", pair.client.number(), std::to_string(gone), own});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr(" " + pair.client.number() + " "));
+  EXPECT_THAT(outcome.err, HasSubstr("there is no process " + std::to_string(gone)));
+  EXPECT_THAT(outcome.err, HasSubstr("process " + own + " does not run under `viaduct run`"));
+  EXPECT_EQ(lines_in(outcome.err), 2u);
+}
+
+TEST_F(Ls, FiltersByPortStateAndPath) {
+  Pair pair;
+  pair.talk_until_on_the_ring();
+  const auto seen = [&](Arguments filter) {
+    filter.insert(filter.begin(), {"ls", "--json", pair.server.number(), pair.client.number()});
+    const Outcome outcome = run_command(filter);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? json::parse(outcome.out).at("sockets").size() : 0;
+  };
+  const std::string port = std::to_string(pair.server.first());
+  EXPECT_EQ(seen({}), 2u);
+  EXPECT_EQ(seen({"-a"}), 3u);
+  EXPECT_EQ(seen({"--port", port}), 3u);  // the listener too
+  EXPECT_EQ(seen({"--port", "1"}), 0u);
+  EXPECT_EQ(seen({"--state", "listening"}), 1u);
+  EXPECT_EQ(seen({"--state", "ESTAB"}), 2u);
+  EXPECT_EQ(seen({"--state", "estab", "--port", port}), 2u);
+  EXPECT_EQ(seen({"--path", "ring"}), 2u);
+  EXPECT_EQ(seen({"--path", "tcp"}), 0u);
+  EXPECT_THAT(run_command({"ls", "--port", "1", pair.client.number()}).out, HasSubstr("that is asked for"));
+}
+
+TEST_F(Ls, WatchesUntilTheProcessEnds) {
+  Talker server(Under::run, {"serve"});
+  auto output = make_pipe();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(output->second.get(), STDOUT_FILENO);
+    become_command({"ls", "--watch", "--json", "--all", "--interval", "0.05", server.number()});
+  }
+  output->second.reset();
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> lines(::fdopen(output->first.release(), "r"), &std::fclose);
+  char line[4096];
+  for (int reading = 0; reading < 2; ++reading) {
+    ASSERT_NE(std::fgets(line, sizeof line, lines.get()), nullptr);
+    EXPECT_EQ(json::parse(line)["sockets"].size(), 1u);
+  }
+  server.end();
+  while (std::fgets(line, sizeof line, lines.get()) != nullptr) {
+  }
+  EXPECT_EQ(wait_for_exit(pid), 0);
+}
+
 TEST_F(Ls, SaysThatAConnectionIsYoung) {
   Pair pair;
   pair.client.talk(1);
@@ -261,7 +345,7 @@ TEST_F(Ls, AProcessWithoutSocketsPublishesNothing) {
   const Outcome outcome = run_command({"ls", idle.number()});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.out, "");
-  EXPECT_THAT(outcome.err, HasSubstr("process " + idle.number() + " shows no TCP socket"));
+  EXPECT_THAT(outcome.err, HasSubstr("process " + idle.number() + " runs under `viaduct run`, and has had no TCP"));
   EXPECT_EQ(lines_in(outcome.err), 1u);
   EXPECT_THAT(run_command({"ls", "--all"}).out, Not(HasSubstr(" " + idle.number() + " ")));
 }
@@ -297,6 +381,14 @@ TEST_P(SomebodyElsesProcess, IsAFailureThatSaysWhatToDo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(LsErrors, SomebodyElsesProcess, testing::Values("ls", "handback"));
+
+TEST(LsErrors, AStateThatThereIsNotNamesTheNearest) {
+  const Outcome outcome = run_command({"ls", "--state", "LISTN"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("there is no state 'LISTN'; did you mean 'LISTEN'?"));
+  EXPECT_EQ(run_command({"ls", "--port", "65536"}).code, 2);
+  EXPECT_EQ(run_command({"ls", "--path", "udp"}).code, 2);
+}
 
 TEST(LsErrors, AProcessNumberIsANumber) {
   const Outcome outcome = run_command({"ls", "redis"});

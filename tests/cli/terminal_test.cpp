@@ -4,8 +4,11 @@
 #include <pty.h>
 #include <unistd.h>
 
+#include <sstream>
+
 #include "cli/counting_process.hpp"
 #include "cli/run_command.hpp"
+#include "cli/talking.hpp"
 
 namespace viaduct::cli {
 namespace {
@@ -15,8 +18,8 @@ using testing::Not;
 
 class Terminal {
  public:
-  explicit Terminal(const Arguments& arguments, const Variables& variables = {}) {
-    const winsize size{24, 100, 0, 0};
+  explicit Terminal(const Arguments& arguments, const Variables& variables = {}, unsigned short width = 100) {
+    const winsize size{24, width, 0, 0};
     int fd = -1;
     pid_ = ::forkpty(&fd, nullptr, nullptr, &size);
     if (pid_ == 0) become_command(arguments, variables);
@@ -62,6 +65,31 @@ TEST(AtATerminal, TopRunsUntilAKeyStopsIt) {
     terminal.type(key);
     EXPECT_EQ(terminal.exit_code(), 0);
     EXPECT_THAT(terminal.read_until(""), HasSubstr("\x1b[?1049l")) << "the screen is given back";
+  }
+}
+
+TEST(AtATerminal, LsWatchesUntilAKeyStopsIt) {
+  SKIP_IF_SANITIZED();
+  Talker server(Under::run, {"serve"});
+  Terminal terminal({"ls", "--all", "--watch", "--interval", "3600", server.number()}, {{"TERM", "xterm"}});
+  EXPECT_THAT(terminal.read_until("LISTEN"), HasSubstr("LISTEN"));
+  terminal.type('q');
+  EXPECT_EQ(terminal.exit_code(), 0);
+  EXPECT_THAT(terminal.read_until(""), HasSubstr("\x1b[?1049l")) << "the screen is given back";
+}
+
+TEST(AtATerminal, LsFitsItsWidth) {
+  SKIP_IF_SANITIZED();
+  Talker server(Under::nothing, {"serve"});
+  Talker client(Under::run, {"call", std::to_string(server.first())});
+  client.talk(200);
+  for (const unsigned short width : {60, 80, 120, 200}) {
+    std::istringstream lines(Terminal({"ls", client.number()}, {{"TERM", "dumb"}}, width).read_until(""));
+    std::string all;
+    for (std::string line; std::getline(lines, line); all += line) EXPECT_LE(line.size(), width + 1u) << line;
+    EXPECT_THAT(all, HasSubstr(client.number())) << width;
+    EXPECT_THAT(all, HasSubstr("127.0.0.1:" + std::to_string(server.first()))) << width;
+    EXPECT_THAT(all, HasSubstr("the other side has not come")) << width;
   }
 }
 
