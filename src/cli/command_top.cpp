@@ -1,127 +1,120 @@
-// viaduct top: the processes that publish counters, what they have counted and how fast.
+// viaduct top: programs under `viaduct run` and what goes over their rings; processes that publish counters, what they
+// have counted and how fast.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/counters.hpp"
 #include "cli/command.hpp"
 #include "cli/counter_rates.hpp"
 #include "cli/live_terminal.hpp"
+#include "cli/socket_rates.hpp"
 #include "cli/table.hpp"
+#include "cli/top_picture.hpp"
+#include "sockets_view/view.hpp"
 
 namespace viaduct::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-using Reading = std::vector<ProcessCounters>;
-
-constexpr std::string_view kNobody = "no process publishes counters (VIADUCT_COUNTERS=off stops a program doing so)";
+struct Reading {
+  std::vector<sockets_view::Socket> sockets;
+  std::vector<ProcessCounters> counters;
+  std::vector<Error> faults;  // one for each process named that shows neither
+};
 
 Error explain(int pid, const Error& fault) {
   if (::access(fmt::format("/proc/{}", pid).c_str(), F_OK) != 0)
     return {ESRCH, fmt::format("there is no process {} (viaduct top without a number shows those it can read)", pid)};
   if (fault.code() == EACCES || fault.code() == EPERM)
     return {EACCES, fmt::format("process {} belongs to somebody else: run viaduct top as its user or as root", pid)};
-  if (fault.code() == ENOENT)
-    return {ENOENT,
-            fmt::format("process {} publishes no counters: it does not use Viaduct, or VIADUCT_COUNTERS is off", pid)};
-  return fault;
+  if (fault.code() != ENOENT) return fault;
+  if (sockets_view::has_library(pid))
+    return {ENOENT, fmt::format("process {} runs under `viaduct run`, and has had no TCP socket so far", pid)};
+  return {ENOENT, fmt::format("process {} publishes no counters and no sockets: it does not use Viaduct (start it as "
+                              "`viaduct run -- PROGRAM`), or VIADUCT_COUNTERS is off",
+                              pid)};
 }
 
 // All that can be read, or exactly those asked for.
-Result<Reading> read(const std::vector<int>& pids) {
-  if (pids.empty()) return read_all_counters();
+Reading read(const std::vector<int>& pids) {
+  if (pids.empty()) return {sockets_view::read_all_sockets(), read_all_counters(), {}};
   Reading reading;
   for (const int pid : pids) {
     auto counters = read_counters(pid);
-    if (!counters) return explain(pid, counters.error());
-    reading.push_back(std::move(*counters));
+    auto sockets = sockets_view::read_sockets(pid);
+    if (sockets) reading.sockets.insert(reading.sockets.end(), sockets->begin(), sockets->end());
+    if (counters) reading.counters.push_back(std::move(*counters));
+    if (sockets || counters) continue;
+    reading.faults.push_back(explain(pid, counters.error().code() == ENOENT ? sockets.error() : counters.error()));
   }
   return reading;
 }
 
-// Afterwards: those asked for that are still there.
-Reading read_again(const std::vector<int>& pids) {
-  if (pids.empty()) return read_all_counters();
-  Reading reading;
-  for (const int pid : pids)
-    if (auto counters = read_counters(pid)) reading.push_back(std::move(*counters));
-  return reading;
+bool nobody_is_left(const std::vector<int>& pids, const Reading& reading) {
+  return pids.empty() ? reading.sockets.empty() && reading.counters.empty() : reading.faults.size() == pids.size();
 }
 
-std::string in_json(const std::vector<ProcessLines>& processes) {
-  Json list = Json::array();
-  for (const ProcessLines& process : processes) {
-    Json counters = Json::array();
-    for (const CounterLine& counter : process.counters) {
-      Json entry = {{"name", counter.name}, {"value", counter.value}};
-      if (counter.per_second) entry["per_second"] = *counter.per_second;
-      counters.push_back(std::move(entry));
-    }
-    list.push_back({{"pid", process.pid}, {"command", process.command}, {"counters", std::move(counters)}});
-  }
-  return Json({{"processes", std::move(list)}}).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+// Turns readings into pictures, with how fast things went since the one before.
+class Painter {
+ public:
+  explicit Painter(const WatchOptions& options) : options_(options) {}
 
-std::string in_table(const std::vector<ProcessLines>& processes, bool rates, const Screen& screen) {
-  if (processes.empty()) return fmt::format("{}\n", kNobody);
-  constexpr auto kRight = Column::Align::right;
-  std::vector<Column> columns = {{"PID", kRight}, {"COMMAND"}, {"COUNTER"}, {"VALUE", kRight}};
-  if (rates) columns.push_back({"PER SECOND", kRight});
-  Table table(columns);
-  const auto add = [&](std::vector<Cell> cells, const std::optional<double>& rate) {
-    if (rates) cells.emplace_back(rate ? fmt::format("{:.0f}", *rate) : "");
-    table.add(std::move(cells));
-  };
-  for (const ProcessLines& process : processes) {
-    std::string pid = std::to_string(process.pid), command = printable(process.command);
-    for (const CounterLine& counter : process.counters) {
-      add({pid, command, counter.name, std::to_string(counter.value)}, counter.per_second);
-      pid.clear(), command.clear();
-    }
-    if (process.counters.empty()) add({pid, command, {"nothing counted yet", Tone::faint}, ""}, std::nullopt);
+  std::string paint(const Reading& reading) {
+    const std::uint64_t now = Clock::steady().now_ns();
+    TopPicture picture;
+    picture.traffic = sockets_.update(reading.sockets, now);
+    picture.counters = counters_.update(reading.counters, now);
+    picture.connections = !options_.pids.empty();
+    picture.rates = !options_.once;
+    return options_.json ? in_json(picture) : in_table(picture, Screen::standard_output());
   }
-  return table.text(screen);
-}
+
+ private:
+  const WatchOptions& options_;
+  SocketRates sockets_;
+  CounterRates counters_;
+};
 
 ExitCode watch(const WatchOptions& options, Reading reading) {
-  const Clock& clock = Clock::steady();
   const auto delay = std::chrono::nanoseconds(std::llround(options.interval * 1e9));
-  CounterRates rates;
+  Painter painter(options);
   {
     LiveTerminal terminal;
     do {
-      const auto lines = rates.update(reading, clock.now_ns());
-      if (!terminal.show(options.json ? in_json(lines) : in_table(lines, true, Screen::standard_output())))
-        return ExitCode::failed;
+      if (!terminal.show(painter.paint(reading))) return ExitCode::failed;
       if (!terminal.wait(delay)) return ExitCode::ok;
-      reading = read_again(options.pids);
-    } while (!reading.empty());
+      reading = read(options.pids);
+    } while (!nobody_is_left(options.pids, reading));
   }
   if (!options.json) fmt::print("the last of them has ended\n");
   return ExitCode::ok;
 }
 
 ExitCode top(const WatchOptions& options) {
-  auto reading = read(options.pids);
-  if (!reading) return failure(reading.error().message());
-  if (!options.once && !reading->empty()) return watch(options, std::move(*reading));
-  const auto lines = CounterRates().update(*reading, Clock::steady().now_ns());
-  fmt::print("{}", options.json ? in_json(lines) : in_table(lines, false, Screen::standard_output()));
-  return ExitCode::ok;
+  Reading reading = read(options.pids);
+  for (const Error& fault : reading.faults) (void)failure(fault.message());
+  const ExitCode code = reading.faults.empty() ? ExitCode::ok : ExitCode::failed;
+  if (!options.pids.empty() && nobody_is_left(options.pids, reading)) return code;
+  if (options.once || nobody_is_left(options.pids, reading)) {
+    fmt::print("{}", Painter(options).paint(reading));
+    return code;
+  }
+  const ExitCode watched = watch(options, std::move(reading));
+  return code == ExitCode::ok ? watched : code;
 }
 
 }  // namespace
 
 void add_top(CLI::App& app) {
   auto options = std::make_shared<WatchOptions>();
-  CLI::App* const command = app.add_subcommand("top", "What processes that use Viaduct count, live; q ends it");
-  add_watch_options(*command, *options, "Show these processes only");
+  CLI::App* const command = app.add_subcommand(
+      "top", "What programs under `viaduct run` send over rings, and what processes count, live; q ends it");
+  add_watch_options(*command, *options, "Show these processes only, with each of their connections");
   on_run(*command, [options] { return top(*options); });
 }
 
