@@ -96,11 +96,12 @@ ExitCode run_benchmarks(const BenchOptions& options) {
 void add_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command = app.add_subcommand("bench", "Measure us, our peers and the floor in one run");
-  command->add_option("name", options->names, "Benchmarks to run; all when none is named");
+  command->add_option("NAME", options->names, "Benchmarks to run; all when none is named")->type_name("");
   command->add_flag("--list", options->list, "List the benchmarks");
   command->add_option("--json", options->json_file, "Also write the results to this file")->type_name("FILE");
   command->add_flag("--quick", options->quick, "Few rounds: shows that it works, not how fast");
-  command->add_option("--rounds", options->rounds, "Rounds to take medians over")
+  command
+      ->add_option("--rounds", options->rounds, "Rounds to take medians over; each benchmark's own number if not given")
       ->type_name("N")
       ->check(number_between(1, 1000));
   command->add_flag("--check", options->check, "Exit with 1 when a goal is missed");

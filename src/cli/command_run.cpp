@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/config.hpp"
 #include "cli/command.hpp"
 #include "cli/preload_library.hpp"
 #include "cli/program_file.hpp"
@@ -94,6 +95,12 @@ ExitCode run_program(const Options& options) {
   return become(words);
 }
 
+std::string_view default_of(std::string_view variable) {
+  for (const Setting& setting : settings())
+    if (setting.name == variable) return setting.fallback;
+  return "";
+}
+
 class RunHelp : public CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
     return "Usage: viaduct run [OPTIONS] -- PROGRAM [ARGUMENT...]\n";
@@ -124,10 +131,14 @@ void add_run(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* const command =
       app.add_subcommand("run", "Run a program with its local TCP connections over shared memory");
-  command->add_option("--spin", options->spin_us, "Longest spin before sleeping (VIADUCT_SPIN_US)")
+  command
+      ->add_option("--spin", options->spin_us,
+                   fmt::format("Longest spin before sleeping (VIADUCT_SPIN_US; {})", default_of("VIADUCT_SPIN_US")))
       ->type_name("US")
       ->check(number_between(0, 10000));
-  command->add_option("--peers", options->peers, "Whose programs may share memory: user or any (VIADUCT_PEERS)")
+  command
+      ->add_option("--peers", options->peers,
+                   fmt::format("Whose programs may share memory (VIADUCT_PEERS; {})", default_of("VIADUCT_PEERS")))
       ->type_name("WHO")
       ->check(CLI::IsMember({"user", "any"}));
   command->add_option("--library", options->library, "Preload this instead of the command's own library")

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "base/config.hpp"
 #include "cli/run_command.hpp"
 
 namespace viaduct::cli {
@@ -44,6 +45,25 @@ TEST(Usage, AnUnknownOptionNamesTheNearestOfItsCommand) {
   EXPECT_THAT(usage_error_of({"top", "--intervall=3"}), HasSubstr("'--intervall'; did you mean '--interval'?"));
   EXPECT_THAT(usage_error_of({"info", "--once"}), Not(HasSubstr("did you mean")));
   EXPECT_THAT(usage_error_of({"--vresion"}), HasSubstr("did you mean '--version'?"));
+}
+
+TEST(Usage, EveryWayToAskForTheVersionIsUnderstood) {
+  const std::string version = run_command({"--version"}).out;
+  EXPECT_THAT(version, testing::StartsWith("viaduct "));
+  for (const char* way : {"version", "-V"}) {
+    const Outcome outcome = run_command({way}, {{"VIADUCT_SPIN_US", "many"}});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out, version);
+  }
+}
+
+TEST(Usage, HelpTellsDefaults) {
+  const std::string help = run_command({"run", "--help"}).out;
+  for (const Setting& setting : settings()) {
+    if (setting.name != "VIADUCT_SPIN_US" && setting.name != "VIADUCT_PEERS") continue;
+    EXPECT_THAT(help, HasSubstr("(" + std::string(setting.name) + "; " + std::string(setting.fallback) + ")"));
+  }
+  EXPECT_THAT(run_command({"bench", "--help"}).out, HasSubstr("own number if not given"));
 }
 
 TEST(Usage, AnArgumentTooManyIsNamed) {
