@@ -47,7 +47,10 @@ Result<std::string> find_preload_library() {
 }
 
 std::string plain_sockets_program() {
-  return (own_folder() / "viaduct-plain-sockets").string();
+  constexpr const char* kName = "viaduct-plain-sockets";
+  const fs::path installed = own_folder().parent_path() / VIADUCT_OWN_FOLDER / kName;
+  std::error_code fault;
+  return (fs::exists(installed, fault) ? installed : own_folder() / kName).string();  // built: beside the command
 }
 
 Result<std::string> find_server_program(const std::string& name, const std::string& package) {

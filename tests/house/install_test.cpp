@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <viaduct/version.h>
 
+#include <fstream>
 #include <regex>
 #include <sstream>
 
@@ -13,8 +14,11 @@ namespace {
 
 using testing::AnyOf;
 using testing::ContainsRegex;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
+using testing::UnorderedElementsAre;
 
 constexpr const char* kProgramInC = R"(
 #include <adma.h>
@@ -164,6 +168,47 @@ TEST_F(Install, TheSocketsLibraryExportsWhatItStandsInFrontOf) {
   for (std::string line; std::getline(lines, line); ++count)
     EXPECT_THAT(listed, ContainsRegex("[ \n]" + line.substr(line.rfind(' ') + 1) + ";"));
   EXPECT_GE(count, 50);
+}
+
+TEST_F(Install, TheCommandIsAllThatThePathGets) {
+  std::vector<std::string> names;
+  for (const auto& program : fs::directory_iterator(prefix_ / "bin")) names.push_back(program.path().filename());
+  EXPECT_THAT(names, ElementsAre("viaduct"));
+  EXPECT_TRUE(fs::exists(prefix_ / "libexec/viaduct/viaduct-plain-sockets")) << "benchmarks need it";
+}
+
+TEST_F(Install, WhatIsInstalledIsStripped) {
+  if (text_of(build_dir() / "CMakeCache.txt").find("VIADUCT_STRIP:BOOL=ON") == std::string::npos)
+    GTEST_SKIP() << "this build keeps its symbols";
+  for (const char* file : {"bin/viaduct", "lib/libviaduct.so", "lib/libvipl.so", "lib/libviaduct-sockets.so"}) {
+    const Outcome sections = run({"readelf", "--wide", "--sections", (prefix_ / file).string()});
+    ASSERT_EQ(sections.code, 0) << sections.output;
+    EXPECT_THAT(sections.output, HasSubstr(".text"));
+    EXPECT_THAT(sections.output, Not(AnyOf(HasSubstr(".debug_info"), HasSubstr(".symtab")))) << file;
+  }
+}
+
+TEST_F(Install, UninstallingLeavesWhatWasThereBefore) {
+  const fs::path prefix = folder_ / "another";
+  fs::create_directories(prefix / "bin");
+  write(prefix / "bin/mine", "mine");
+  const auto install = [&] {
+    return run({VIADUCT_CMAKE, "--install", build_dir().string(), "--prefix", prefix.string()});
+  };
+  ASSERT_EQ(install().code, 0);
+  write(prefix / "lib/mine", "mine");
+  // What an older version had installed and this one does not; and installing again knows still which folders are ours.
+  write(prefix / "bin/viaduct-old", "old");
+  std::ofstream(prefix / "libexec/viaduct/installed", std::ios::app) << "bin/viaduct-old\n";
+  ASSERT_EQ(install().code, 0);
+  EXPECT_FALSE(fs::exists(prefix / "bin/viaduct-old"));
+  const Outcome said = run({(prefix / "libexec/viaduct/uninstall").string()});
+  EXPECT_EQ(said.code, 0) << said.output;
+  EXPECT_THAT(said.output, StartsWith("removed "));
+  std::vector<std::string> left;
+  for (const auto& entry : fs::recursive_directory_iterator(prefix))
+    left.push_back(entry.path().lexically_relative(prefix));
+  EXPECT_THAT(left, UnorderedElementsAre("bin", "bin/mine", "lib", "lib/mine"));
 }
 
 TEST_F(Install, ManualPagesAreWhereManLooks) {
