@@ -51,8 +51,12 @@ class SlotPipe final : public Pipe {
  public:
   static constexpr SlotRingGeometry kGeometry{64, 256};
 
-  explicit SlotPipe(std::span<std::byte> memory, SlotRingGeometry geometry = kGeometry)
-      : producer_(*SlotProducer::attach(memory, geometry)), consumer_(*SlotConsumer::attach(memory, geometry)) {}
+  // With a spin bound of 0 each wait sleeps at once.
+  explicit SlotPipe(std::span<std::byte> memory, SlotRingGeometry geometry = kGeometry,
+                    std::uint64_t spin_ns = spin_bound_ns())
+      : producer_(*SlotProducer::attach(memory, geometry)),
+        consumer_(*SlotConsumer::attach(memory, geometry)),
+        waiter_(spin_ns) {}
 
   void send(std::span<const std::byte> message) override {
     while (producer_.try_push(0, message) != RingState::ok)
@@ -74,7 +78,7 @@ class SlotPipe final : public Pipe {
   SlotProducer producer_;
   SlotConsumer consumer_;
   FutexSleeper futex_;
-  Waiter waiter_{spin_bound_ns()};
+  Waiter waiter_;
 };
 
 class BytePipe final : public Pipe {

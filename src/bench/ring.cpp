@@ -56,6 +56,12 @@ class RingBenchmark {
     VIADUCT_TRY(std::byte * back, shared(geometry.bytes()));
     VIADUCT_CHECK(add(kUs, Kind::us, 50'000, std::make_unique<SlotPipe>(std::span(there, geometry.bytes()), geometry),
                       std::make_unique<SlotPipe>(std::span(back, geometry.bytes()), geometry)));
+    // Beside what sleeps in the kernel for every message: the same of us.
+    VIADUCT_TRY(std::byte * sleeping_there, shared(geometry.bytes()));
+    VIADUCT_TRY(std::byte * sleeping_back, shared(geometry.bytes()));
+    VIADUCT_CHECK(add(kUsSleeping, Kind::us, 1'000,
+                      std::make_unique<SlotPipe>(std::span(sleeping_there, geometry.bytes()), geometry, 0),
+                      std::make_unique<SlotPipe>(std::span(sleeping_back, geometry.bytes()), geometry, 0)));
     VIADUCT_TRY(FdPair pipe_there, make_pipe());
     VIADUCT_TRY(FdPair pipe_back, make_pipe());
     VIADUCT_CHECK(add(kPipe, Kind::peer, 1'000, std::make_unique<FdPipe>(std::move(pipe_there)),
@@ -140,6 +146,7 @@ class RingBenchmark {
   }
 
   static constexpr const char* kUs = "viaduct ring";
+  static constexpr const char* kUsSleeping = "viaduct ring, sleeping";
   static constexpr const char* kLine = "cache line";
   static constexpr const char* kPipe = "pipe";
   static constexpr const char* kUnix = "UNIX socket";

@@ -9,6 +9,7 @@
 
 #include "bench/bench.hpp"
 #include "cli/command.hpp"
+#include "cli/demo_lines.hpp"
 #include "cli/redis_demo.hpp"
 #include "cli/table.hpp"
 
@@ -16,35 +17,14 @@ namespace viaduct::cli {
 
 namespace {
 
-// One line of the table: what a program used before, and what it gets with us, out of one benchmark.
-struct Line {
-  std::string_view job;
-  std::string_view benchmark;
-  std::string_view case_name;
-  std::string_view metric;
-  std::string_view before;
-  std::string_view after;
-};
-
-constexpr Line kLines[] = {
-    {"answer an 8 B message", "ring", "8 B message", "one-way latency", "pipe", "viaduct ring"},
-    {"answer an 8 B message", "ring", "8 B message", "one-way latency", "UNIX socket", "viaduct ring"},
-    {"stream 8 B messages", "ring", "8 B messages", "rate", "UNIX socket", "viaduct ring"},
-    {"move 64 KB messages", "ring", "64 KB messages", "bandwidth", "pipe", "viaduct ring"},
-    {"move 64 KB messages", "ring", "64 KB messages", "bandwidth", "UNIX socket", "viaduct ring"},
-    {"copy 1 MB of cold memory", "copy-latency", "1 MB, cold", "latency", "memcpy", "engine, stream, shared"},
-    {"copy 64 MB of cold memory", "copy-latency", "64 MB, cold", "latency", "memcpy", "engine, stream, shared"},
-    {"hide a 4 MB copy behind work", "copy-overlap", "4 MB, cold", "overlap", "memcpy", "engine, one channel"},
-};
-
 std::string amount(const bench::Row& row) {
   const double value = row.median();
-  if (row.unit == "share") return fmt::format("{:.0f} %", std::max(value, 0.0) * 100);
+  if (row.unit == "share") return fmt::format("{:.0f} % hidden", std::max(value, 0.0) * 100);
   if (row.unit == "ns" && value >= 1000) return fmt::format("{:.1f} us", value / 1000);
   return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : 0, row.unit);
 }
 
-const bench::Row* find(const bench::Report& report, const Line& line, std::string_view who) {
+const bench::Row* find(const bench::Report& report, const DemoLine& line, std::string_view who) {
   for (const bench::Row& row : report.rows)
     if (row.case_name == line.case_name && row.metric == line.metric && row.who == who) return &row;
   return nullptr;
@@ -105,7 +85,7 @@ ExitCode run_demo() {
   std::fflush(stdout);
   Table table({{"job"}, {"before"}, {""}, {"with Viaduct", Column::Align::right}, {"gain"}});
   std::vector<bench::Report> reports;
-  for (const Line& line : kLines) {
+  for (const DemoLine& line : kDemoLines) {
     auto known =
         std::find_if(reports.begin(), reports.end(), [&](const auto& r) { return r.benchmark == line.benchmark; });
     if (known == reports.end()) {
@@ -115,7 +95,7 @@ ExitCode run_demo() {
     }
     const bench::Row* before = find(*known, line, line.before);
     const bench::Row* after = find(*known, line, line.after);
-    if (before == nullptr || after == nullptr) continue;
+    if (before == nullptr || after == nullptr) continue;  // not to be had on this machine
     const bool lower = after->better == bench::Better::lower;
     const double gain = lower ? before->median() / after->median() : after->median() / before->median();
     const bool share = after->unit == "share";  // from next to nothing: a factor would say nothing
@@ -124,7 +104,11 @@ ExitCode run_demo() {
   }
   fmt::print("{}\n", table.text(Screen::standard_output()));
   fmt::print(
-      "Medians of five rounds, everybody interleaved, each process on its own processor.\n"
+      "A message is answered: half a round trip. By itself a pipe or a socket sleeps until it comes; a ring spins for "
+      "a\n"
+      "while first, and then sleeps too. Of the last copy it is said how much of its time passes while the program\n"
+      "computes: with memcpy it does nothing else meanwhile, the engine's workers copy beside it.\n"
+      "Medians of five rounds, everybody interleaved, each process on its own processor.\n\n"
       "viaduct bench NAME      the same with spread, floor and goals (--list names them)\n"
       "viaduct run -- PROGRAM  a program of yours; viaduct ls shows its connections meanwhile\n"
       "viaduct info            what this machine offers\n");

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/child.hpp"
 #include "bench/bench.hpp"
+#include "cli/demo_lines.hpp"
 #include "cli/run_command.hpp"
 
 namespace viaduct::cli {
@@ -51,6 +53,25 @@ INSTANTIATE_TEST_SUITE_P(All, Bench, ::testing::ValuesIn(names()), [](const auto
     if (c == '-') c = '_';
   return name;
 });
+
+// A line whose row has another name would be missing from the demo without a word.
+TEST(Demo, ComparesRowsThatTheRingsHave) {
+  if (viaduct::testing::kSanitized) GTEST_SKIP() << "under a sanitizer a benchmark measures the sanitizer";
+  const std::string file = ::testing::TempDir() + "demo-" + std::to_string(::getpid()) + ".json";
+  ASSERT_EQ(run_command({"bench", "ring", "--quick", "--json", file}).code, 0);
+  const auto report = nlohmann::json::parse(std::ifstream(file));
+  ::unlink(file.c_str());
+  for (const DemoLine& line : kDemoLines) {
+    if (line.benchmark != "ring") continue;
+    for (const std::string_view who : {line.before, line.after})
+      EXPECT_TRUE(std::any_of(report["rows"].begin(), report["rows"].end(),
+                              [&](const nlohmann::json& row) {
+                                return row["case"] == line.case_name && row["metric"] == line.metric &&
+                                       row["who"] == who;
+                              }))
+          << line.job << ": " << who;
+  }
+}
 
 TEST(BenchList, NamesThemAll) {
   const Outcome outcome = run_command({"bench", "--list"});
