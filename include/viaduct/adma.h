@@ -63,6 +63,7 @@ struct adma_options {
 /* The interface of the paper. */
 VIADUCT_API int adma_copy(const void* source, void* destination, size_t length);
 VIADUCT_API adma_cookie_t adma_icopy(const void* source, void* destination, size_t length);
+/* Each end is reported once, to one thread: to others that ask for the same cookie it is unknown then (EINVAL). */
 VIADUCT_API int adma_check_copy(adma_cookie_t cookie); /* 1 complete, 0 in progress, -1 failed or unknown */
 VIADUCT_API int adma_wait_copy(adma_cookie_t cookie);  /* 0 complete, -1 failed or unknown */
 

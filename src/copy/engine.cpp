@@ -329,7 +329,7 @@ int Engine::check(Cookie cookie) {
   if (!held) return -EINVAL;
   if (!held->finished()) return 0;
   const int error = held->error();
-  table_.reap(*held, cookie);
+  if (!table_.reap(*held, cookie)) return -EINVAL;  // another thread has reported it
   return error == 0 ? 1 : -error;
 }
 
@@ -338,8 +338,7 @@ int Engine::wait(Cookie cookie) {
   if (!held) return -EINVAL;
   wait_until_finished(*held);
   const int error = held->error();
-  table_.reap(*held, cookie);
-  return -error;
+  return table_.reap(*held, cookie) ? -error : -EINVAL;
 }
 
 // Helps: first with what must come before, then with the operation itself; sleeps only when others have all the rest.

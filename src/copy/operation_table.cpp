@@ -69,8 +69,10 @@ OperationTable::Held OperationTable::hold(Cookie cookie) {
   return held;
 }
 
-void OperationTable::reap(OperationRecord& record, Cookie cookie) {
-  if (record.cookie.compare_exchange_strong(cookie, 0, std::memory_order_acq_rel)) drop(record);
+bool OperationTable::reap(OperationRecord& record, Cookie cookie) {
+  if (!record.cookie.compare_exchange_strong(cookie, 0, std::memory_order_acq_rel)) return false;
+  drop(record);
+  return true;
 }
 
 }  // namespace viaduct::copy

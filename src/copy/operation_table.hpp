@@ -53,8 +53,9 @@ class OperationTable {
   Held hold(Cookie cookie);
   // 0 is the cookie of what has ended already.
   bool could_be_ours(Cookie cookie) const;
-  // Of several threads that see the end of one operation, one gives up the cookie's reference.
-  void reap(OperationRecord& record, Cookie cookie);
+  // Of several threads that see the end of one operation, one is the one to report it, and gives up the cookie's
+  // reference: true.
+  bool reap(OperationRecord& record, Cookie cookie);
   void drop(OperationRecord& record);
 
   template <class Visit>

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <viaduct/adma.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -173,6 +174,37 @@ TEST(Cookies, RunOutWithAnErrorAndComeBack) {
   EXPECT_EQ(errno, EAGAIN);
   for (const adma_cookie_t each : unasked) ASSERT_EQ(adma_wait_copy(each), 0);
   EXPECT_EQ(adma_wait_copy(adma_icopy(from, to, sizeof from)), 0);
+}
+
+// Whoever is told of the end may free the buffers, and the others must not take it that they may.
+TEST(Cookies, OneOfSeveralThreadsIsToldOfTheEnd) {
+  constexpr int kRounds = 200, kThreads = 3;
+  const auto source = pattern(std::size_t{1} << 20, 5);
+  std::vector<unsigned char> target(source.size());
+  const adma_options cpu{ADMA_STREAM, ADMA_UNORDERED, 0, ADMA_CPU};
+  for (int round = 0; round < kRounds; ++round) {
+    const adma_cookie_t cookie = adma_icopy_with(source.data(), target.data(), source.size(), &cpu);
+    ASSERT_GT(cookie, 0);
+    std::atomic<int> told{0}, unknown{0};
+    const auto wait = [&] {
+      const int result = adma_wait_copy(cookie);
+      if (result == 0) ++told;
+      if (result == -1 && errno == EINVAL) ++unknown;
+    };
+    const auto check = [&] {
+      for (int result = 0; result == 0;) {
+        result = adma_check_copy(cookie);
+        if (result == 1) ++told;
+        if (result == -1 && errno == EINVAL) ++unknown;
+      }
+    };
+    std::vector<std::thread> threads;
+    for (int i = 1; i < kThreads; ++i) threads.emplace_back(wait);
+    threads.emplace_back(check);
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(told, 1) << round;
+    ASSERT_EQ(unknown, kThreads - 1) << round;
+  }
 }
 
 TEST(BadInput, IsRefused) {
