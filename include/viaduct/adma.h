@@ -95,8 +95,9 @@ VIADUCT_API adma_cookie_t adma_icopy_batch(const struct adma_piece* pieces, size
 VIADUCT_API int64_t adma_ready_bytes(adma_cookie_t cookie);
 
 /*
- * Memory owned by the engine: zeroed, shared, in huge pages where there are any. A peer of a link maps it, so that a
- * transfer from or to it is one plain copy without a system call. NULL with errno where there is no memory.
+ * Memory owned by the engine: zeroed, shared, in huge pages where there are any. A peer of a link maps it, so that its
+ * part of a transfer from or to it is a plain copy without a system call; with such memory on both sides, all of it is.
+ * NULL with errno where there is no memory.
  */
 VIADUCT_API void* adma_alloc(size_t length);
 VIADUCT_API void adma_free(void* memory);
@@ -129,7 +130,10 @@ VIADUCT_API adma_cookie_t adma_iwrite(adma_link* link, const void* buffer, size_
 VIADUCT_API int adma_icheck(adma_link* link, adma_cookie_t cookie, size_t* moved);
 VIADUCT_API int adma_wait(adma_link* link, adma_cookie_t cookie, size_t* moved);
 
-/* How the bytes of a link travel: "mapped" (engine-owned memory), "cma", or "bounce"; what the last transfer used. */
+/*
+ * How the bytes of a link travel: "mapped" (engine-owned memory), "cma", or "bounce"; what the last transfer used. With
+ * engine-owned memory on one side only it is "mapped" or "cma", by which side copied (the last part of) it.
+ */
 VIADUCT_API const char* adma_link_path(const adma_link* link);
 
 #ifdef __cplusplus

@@ -101,6 +101,52 @@ TEST_P(LinkOrder, BothPostedBeforeWaiting) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, LinkOrder, ::testing::ValuesIn(kWays), name_of_way);
 
+// With engine-owned memory on one side only, the way is that of whoever copies: here the side that posts second, while
+// the other does not call in. docs/copy.md says so.
+class OneSided : public ::testing::TestWithParam<Buffer::Kind> {
+ protected:
+  HangGuard guard_;
+};
+
+TEST_P(OneSided, TheWayIsThatOfWhoeverCopies) {
+  const Buffer::Kind second = GetParam();
+  const Buffer::Kind first = second == Buffer::Kind::engine ? Buffer::Kind::ordinary : Buffer::Kind::engine;
+  constexpr std::size_t kSize = 4096;
+  const Link::Options ways = Link::Options::of_process();
+  Baton posted, moved;
+  LinkedChild peer(
+      [&](Link& link) {
+        Buffer buffer(first, kSize);
+        buffer.fill(1);
+        const std::int64_t cookie = iwrite(link, buffer.data(), kSize);
+        posted.give();
+        CHILD_EXPECT(moved.take());
+        CHILD_EXPECT(link.wait(cookie).error == 0);
+        return 0;
+      },
+      ways, ways);
+  const bool cma = std::string_view(peer.link().path()) == "cma";  // what ordinary memory on both sides would use
+  ASSERT_TRUE(posted.take());
+  Buffer buffer(second, kSize);
+  const std::int64_t cookie = iread(peer.link(), buffer.data(), kSize);
+  if (second == Buffer::Kind::engine && !cma) {
+    moved.give();  // the owner cannot, and leaves it to the other
+    EXPECT_EQ(peer.link().wait(cookie).error, 0);
+    EXPECT_STREQ(peer.link().path(), "mapped");
+  } else {
+    EXPECT_EQ(peer.link().wait(cookie).error, 0);
+    EXPECT_STREQ(peer.link().path(), second == Buffer::Kind::engine ? "cma" : "mapped");
+    moved.give();
+  }
+  EXPECT_TRUE(buffer.holds(1));
+  EXPECT_EQ(peer.child().wait(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Owner, OneSided, ::testing::Values(Buffer::Kind::engine, Buffer::Kind::ordinary),
+                         [](const auto& tested) {
+                           return tested.param == Buffer::Kind::engine ? "PostsSecond" : "PostedFirst";
+                         });
+
 // The transfer runs by itself once both halves are there: the side that posted last never calls in again.
 class LinkBackground : public ::testing::TestWithParam<std::size_t> {
  protected:
