@@ -132,21 +132,30 @@ std::string handlers_of(const nic::Reading& adapter) {
   return table.empty() ? "" : table.text(Screen::standard_output());
 }
 
+Error why_none(int pid) {
+  if (::access(fmt::format("/proc/{}", pid).c_str(), F_OK) != 0)
+    return {ESRCH, fmt::format("there is no process {}", pid)};
+  if (::access(fmt::format("/proc/{}/fd", pid).c_str(), R_OK) != 0)
+    return {EACCES, fmt::format("process {} belongs to somebody else: ask as its user or as root", pid)};
+  return {ENOENT, fmt::format("process {} has no adapter (viaduct nic stat shows those there are)", pid)};
+}
+
 }  // namespace
 
-Result<std::vector<AdapterReading>> read_adapters_of(const std::vector<int>& pids) {
+std::vector<AdapterReading> read_adapters_of(const std::vector<int>& pids, std::vector<Error>& faults) {
   std::vector<AdapterReading> readings;
   for (const int pid : pids.empty() ? std::vector<int>{0} : pids) {
     const auto found = nic::read_adapters(pid);
-    if (pid != 0 && found.empty()) {
-      if (::access(fmt::format("/proc/{}", pid).c_str(), F_OK) != 0)
-        return Error(ESRCH, fmt::format("there is no process {}", pid));
-      if (::access(fmt::format("/proc/{}/fd", pid).c_str(), R_OK) != 0)
-        return Error(EACCES, fmt::format("process {} belongs to somebody else: ask as its user or as root", pid));
-      return Error(ENOENT, fmt::format("process {} has no adapter", pid));
-    }
+    if (pid != 0 && found.empty()) faults.push_back(why_none(pid));
     for (const nic::Reading& adapter : found) readings.push_back({adapter, sides_of(adapter.pid)});
   }
+  return readings;
+}
+
+Result<std::vector<AdapterReading>> read_adapters_of(const std::vector<int>& pids) {
+  std::vector<Error> faults;
+  auto readings = read_adapters_of(pids, faults);
+  if (!faults.empty()) return faults.front();
   return readings;
 }
 

@@ -21,7 +21,10 @@ struct AdapterReading {
   double sent_per_second = 0, received_per_second = 0;  // 0 in the first reading
 };
 
-// Every adapter of these processes; of all that can be read, where none is named.
+// Every adapter of these processes; of all that can be read, where none is named. One error in `faults` for each
+// process named that shows none.
+std::vector<AdapterReading> read_adapters_of(const std::vector<int>& pids, std::vector<Error>& faults);
+// The same, where one that shows none spoils it all.
 Result<std::vector<AdapterReading>> read_adapters_of(const std::vector<int>& pids);
 
 // The counts of dropped packets that are not zero, by name.

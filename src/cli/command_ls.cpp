@@ -58,9 +58,11 @@ std::string nothing_to_show(const Options& options) {
                           : options.pids.size() == 1 ? fmt::format("process {} has no", options.pids[0])
                                                      : "none of these processes has";
   const char* const article = options.pids.size() == 1 ? "" : " a";
-  if (options.filter.is_narrow()) return fmt::format("{}{} TCP socket that is asked for\n", who, article);
-  if (options.filter.all) return fmt::format("{}{} TCP socket\n", who, article);
-  return fmt::format("{}{} TCP connection (--all shows sockets that listen or are not connected too)\n", who, article);
+  const std::string_view besides = options.pids.empty() ? whose_are_seen() : "";
+  if (options.filter.is_narrow()) return fmt::format("{}{} TCP socket that is asked for{}\n", who, article, besides);
+  if (options.filter.all) return fmt::format("{}{} TCP socket{}\n", who, article, besides);
+  return fmt::format("{}{} TCP connection (--all shows sockets that listen or are not connected too){}\n", who, article,
+                     besides);
 }
 
 std::string in_words(const Options& options, const Reading& reading) {
@@ -114,20 +116,24 @@ void add_ls(CLI::App& app) {
       ->check(number_between(0, 65535));
   command->add_option("--state", options->filter.state, "Only sockets in this state: ESTAB, CLOSE-WAIT, LISTEN, ...")
       ->type_name("STATE")
-      ->transform([](const std::string& word) {
-        const auto state = state_named(word);
-        if (!state) throw CLI::ValidationError("--state", state.error().message());
-        return *state;
-      });
+      ->transform(CLI::Validator(
+          [](std::string& word) -> std::string {
+            const auto state = state_named(word);
+            if (!state) return state.error().message();
+            word = *state;
+            return "";
+          },
+          ""));
   command
       ->add_option("--path", options->filter.path,
                    "Only connections on rings both ways (ring), or only the others (tcp)")
-      ->type_name("ring|tcp")
+      ->type_name("PATH")
       ->check(CLI::IsMember({"ring", "tcp"}));
-  command->add_flag("--watch", options->watch, "Show them again and again; q ends it");
+  CLI::Option* const again = command->add_flag("--watch", options->watch, "Show them again and again; q ends it");
   command->add_option("--interval", options->interval, "Seconds between readings, with --watch")
       ->type_name("SECONDS")
       ->check(number_between(0.05, 3600))
+      ->needs(again)
       ->capture_default_str();
   command->add_option("PID", options->pids, "Show these processes only")
       ->type_name("")

@@ -37,12 +37,12 @@ ExitCode watch(const WatchOptions& options, std::vector<AdapterReading> reading)
     while (!reading.empty()) {
       if (!terminal.show(options.json ? in_json(reading) : in_text(reading))) return ExitCode::failed;
       if (!terminal.wait(delay)) return ExitCode::ok;
-      auto next = read_adapters_of(options.pids);
-      if (!next) break;
+      std::vector<Error> ended;
+      auto next = read_adapters_of(options.pids, ended);
       const std::uint64_t now_ns = clock.now_ns();
-      add_rates(*next, reading, static_cast<double>(now_ns - before_ns) / 1e9);
+      add_rates(next, reading, static_cast<double>(now_ns - before_ns) / 1e9);
       before_ns = now_ns;
-      reading = std::move(*next);
+      reading = std::move(next);
     }
   }
   if (!options.json) fmt::print("the last of them has ended\n");
@@ -50,11 +50,17 @@ ExitCode watch(const WatchOptions& options, std::vector<AdapterReading> reading)
 }
 
 ExitCode stat(const WatchOptions& options) {
-  auto reading = read_adapters_of(options.pids);
-  if (!reading) return failure(reading.error().message());
-  if (!options.once && !reading->empty()) return watch(options, std::move(*reading));
-  fmt::print("{}", options.json ? in_json(*reading) : in_text(*reading));
-  return ExitCode::ok;
+  std::vector<Error> faults;
+  auto reading = read_adapters_of(options.pids, faults);
+  for (const Error& fault : faults) (void)failure(fault.message());
+  const ExitCode code = faults.empty() ? ExitCode::ok : ExitCode::failed;
+  if (!faults.empty() && reading.empty()) return code;
+  if (!options.once && !reading.empty()) {
+    const ExitCode watched = watch(options, std::move(reading));
+    return code == ExitCode::ok ? watched : code;
+  }
+  fmt::print("{}", options.json ? in_json(reading) : in_text(reading));
+  return code;
 }
 
 struct TraceOptions {

@@ -15,7 +15,8 @@ namespace viaduct::cli {
 
 namespace {
 
-constexpr std::string_view kEnter = "\x1b[?1049h\x1b[?25l", kLeave = "\x1b[?25h\x1b[?1049l";
+// The other screen, no cursor, and lines cut at the edge: one that wrapped would push the last ones out.
+constexpr std::string_view kEnter = "\x1b[?1049h\x1b[?25l\x1b[?7l", kLeave = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 constexpr std::string_view kHome = "\x1b[H", kClearToEndOfLine = "\x1b[K", kClearBelow = "\x1b[J";
 
 std::size_t screen_height() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <string_view>
@@ -10,6 +11,11 @@
 #include "sockets_view/view.hpp"
 
 namespace viaduct::cli {
+
+// Where nothing is found: what may be there nevertheless.
+inline std::string_view whose_are_seen() {
+  return ::geteuid() == 0 ? "" : "; only programs of this user are seen, root sees all";
+}
 
 // `command`: of ours, that was asked.
 inline Error explain_unread_sockets(int pid, const Error& fault, std::string_view command) {

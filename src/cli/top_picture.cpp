@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/compact.hpp"
+#include "cli/process_fault.hpp"
 
 namespace viaduct::cli {
 
@@ -37,8 +38,8 @@ void add_amounts(std::vector<Cell>& cells, const TopPicture& picture, const Flow
 void add_amount_columns(std::vector<Column>& columns, const TopPicture& picture) {
   const std::string each = picture.rates ? "/S" : "";
   columns.push_back({"BYTES" + each + " OUT/IN", kRight});
-  columns.push_back({"MESSAGES" + each, kRight});
-  columns.push_back({"WAKES" + each, kRight});
+  columns.push_back({"MESSAGES" + each, kRight, 3});
+  columns.push_back({"WAKES" + each, kRight, 2});
 }
 
 std::string processes_table(const TopPicture& picture, const Screen& screen) {
@@ -153,8 +154,11 @@ Json counters_json(const ProcessLines& process) {
 std::string in_table(const TopPicture& picture, const Screen& screen) {
   if (picture.empty() && picture.connections) return "none of these processes has a TCP socket just now\n";
   if (picture.empty())
-    return "no program under `viaduct run` has a TCP socket, and no process publishes counters "
-           "(VIADUCT_COUNTERS=off stops a program doing so)\n";
+    return fmt::format(
+        "no program under `viaduct run` has a TCP socket, and no process publishes counters (VIADUCT_COUNTERS=off "
+        "stops "
+        "a program doing so){}\n",
+        whose_are_seen());
   std::string text;
   const auto add = [&text](const std::string& table) {
     if (!table.empty()) text += (text.empty() ? "" : "\n") + table;

@@ -382,12 +382,35 @@ TEST_P(SomebodyElsesProcess, IsAFailureThatSaysWhatToDo) {
 
 INSTANTIATE_TEST_SUITE_P(LsErrors, SomebodyElsesProcess, testing::Values("ls", "handback"));
 
+// Somebody else's programs may well be there.
+TEST(LsErrors, AUserIsToldThatHeSeesHisOwnOnly) {
+  for (const char* asked : {"ls", "top"}) {
+    auto said = make_pipe();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::dup2(said->second.get(), STDOUT_FILENO);
+      if (::getuid() == 0 && !become_nobody()) ::_exit(126);
+      become_command(asked == std::string("ls") ? Arguments{"ls", "--port", "1"} : Arguments{"top", "--once"});
+    }
+    said->second.reset();
+    const int code = wait_for_exit(child);
+    if (code == 126 || code == 127) GTEST_SKIP() << "nobody may not run " << VIADUCT_COMMAND;
+    EXPECT_EQ(code, 0);
+    char text[4096] = "";
+    EXPECT_GT(::read(said->first.get(), text, sizeof text - 1), 0);
+    if (std::string(text).starts_with("no program")) {
+      EXPECT_THAT(std::string(text), HasSubstr("; only programs of this user are seen, root sees all\n"));
+    }
+  }
+}
+
 TEST(LsErrors, AStateThatThereIsNotNamesTheNearest) {
   const Outcome outcome = run_command({"ls", "--state", "LISTN"});
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("there is no state 'LISTN'; did you mean 'LISTEN'?"));
+  EXPECT_THAT(outcome.err, HasSubstr("ls: --state: there is no state 'LISTN'; did you mean 'LISTEN'?"));
   EXPECT_EQ(run_command({"ls", "--port", "65536"}).code, 2);
   EXPECT_EQ(run_command({"ls", "--path", "udp"}).code, 2);
+  EXPECT_EQ(run_command({"ls", "--interval", "2"}).code, 2) << "without --watch it would do nothing";
 }
 
 TEST(LsErrors, AProcessNumberIsANumber) {

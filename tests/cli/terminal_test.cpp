@@ -68,6 +68,16 @@ TEST(AtATerminal, TopRunsUntilAKeyStopsIt) {
   }
 }
 
+// A line that wrapped would push the last ones off the screen.
+TEST(AtATerminal, ALivePictureIsCutAtTheEdge) {
+  const CountingProcess process("test.x", 42);
+  Terminal terminal({"top", "--interval", "3600", process.number()}, {{"TERM", "xterm"}}, 20);
+  EXPECT_THAT(terminal.read_until("test.x"), HasSubstr("\x1b[?7l"));
+  terminal.type('q');
+  EXPECT_EQ(terminal.exit_code(), 0);
+  EXPECT_THAT(terminal.read_until(""), HasSubstr("\x1b[?7h"));
+}
+
 TEST(AtATerminal, LsWatchesUntilAKeyStopsIt) {
   SKIP_IF_SANITIZED();
   Talker server(Under::run, {"serve"});
