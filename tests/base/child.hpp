@@ -90,4 +90,15 @@ inline bool limit(int resource, rlim_t value) {
   return ::setrlimit(static_cast<__rlimit_resource>(resource), &now) == 0;
 }
 
+// Leaves so many bytes of address space beyond what is in use: threads, heaps and drivers reserve any amount of it
+// before, more where there are more processors.
+inline bool limit_more_address_space(rlim_t bytes) {
+  FILE* const file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr) return false;
+  unsigned long pages = 0;
+  const bool known = std::fscanf(file, "%lu", &pages) == 1;
+  std::fclose(file);
+  return known && limit(RLIMIT_AS, pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + bytes);
+}
+
 }  // namespace viaduct::testing
