@@ -1,0 +1,29 @@
+#include "net/wire.hpp"
+
+#include "base/crc32c.hpp"
+
+namespace viaduct::net {
+
+void seal_frame(std::span<std::byte> frame, FrameHeader header) {
+  header.version = kVersion;
+  header.length = static_cast<std::uint16_t>(frame.size());
+  header.zero = 0;
+  std::memcpy(frame.data(), &header, kHeaderSize);
+  const std::uint32_t checksum = crc32c(frame.subspan(sizeof header.checksum));
+  std::memcpy(frame.data(), &checksum, sizeof checksum);
+}
+
+std::optional<OpenedFrame> open_frame(std::span<const std::byte> bytes) {
+  if (bytes.size() < kHeaderSize) return std::nullopt;
+  OpenedFrame frame{};
+  std::memcpy(&frame.header, bytes.data(), kHeaderSize);
+  const FrameHeader& header = frame.header;
+  if (header.version != kVersion || header.length < kHeaderSize || header.length > bytes.size()) return std::nullopt;
+  if (header.zero != 0 || header.span >= kNumbersTracked) return std::nullopt;
+  const auto whole = bytes.first(header.length);
+  if (crc32c(whole.subspan(sizeof header.checksum)) != header.checksum) return std::nullopt;
+  frame.chunks = whole.subspan(kHeaderSize);
+  return frame;
+}
+
+}  // namespace viaduct::net
