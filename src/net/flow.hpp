@@ -1,0 +1,49 @@
+// One flow of a session: both directions, and how far each has come. Owned by its session.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "net/incoming_items.hpp"
+#include "net/outgoing_items.hpp"
+#include "net/session_types.hpp"
+
+namespace viaduct::net {
+
+struct Flow {
+  enum class State : std::uint8_t {
+    opening,  // asked for here, no answer yet
+    open,
+    lingering,  // closed here: what was taken is still being delivered
+    gone,       // the peer closed it: what has come can be read
+  };
+
+  Flow(std::uint32_t number, const FlowLimits& limits, std::uint32_t first_sequence)
+      : id(number), incoming(first_sequence, limits.slots, limits.slot_size) {}
+
+  void connect(std::uint32_t first_sequence, const FlowLimits& peers) {
+    peer_slots = peers.slots;
+    outgoing.emplace(first_sequence, peers.slots, peers.slot_size);
+    state = State::open;
+  }
+  // All that was to be delivered has been.
+  bool delivered() const { return !outgoing || (outgoing->all_acknowledged() && (!finished || end_acknowledged)); }
+
+  const std::uint32_t id;
+  State state = State::opening;
+  IncomingItems incoming;
+  std::optional<OutgoingItems> outgoing;  // once the peer has accepted
+  std::uint32_t peer_slots = 0;
+  bool queued = false;    // stands among those that have something to send
+  bool finished = false;  // sends no more items
+  bool end_due = false;
+  bool end_acknowledged = false;
+  bool refused_full = false;   // an event `writable` is owed
+  bool readable_told = false;  // an event `readable` is on its way, or the program looks
+  bool ended_told = false;
+  bool credit_due = false;       // again, because a frame that told it was lost
+  std::uint32_t pulling = 0;     // the transfer that the offer at the head of incoming waits for
+  std::uint32_t peers_gets = 0;  // under way
+};
+
+}  // namespace viaduct::net

@@ -1,0 +1,108 @@
+// What a session is told and what it tells: options, events, counters, and the memory that its peer may reach.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "net/wire.hpp"
+
+namespace viaduct::net {
+
+enum class Sent {
+  yes,
+  full,    // no credit: an event `writable` follows
+  closed,  // the flow is not open, or finished
+  too_long,
+};
+
+// Why a session is over.
+enum class Over : std::uint8_t {
+  no,
+  finished_here,
+  finished_there,  // the peer said so
+  timed_out,       // the peer was silent for too long
+  broken,          // the peer said something impossible
+};
+
+// Why a flow was refused or closed; the numbers travel.
+enum class Reason : std::uint8_t {
+  done = 0,      // closed in good order: everything was delivered
+  aborted,       // what was under way is lost
+  not_wanted,    // refused by the program
+  too_many,      // more flows than this side allows
+  session_over,  // never travels
+};
+
+struct FlowLimits {
+  std::uint32_t slots = 32;        // items that this side holds; 1 to 4,096
+  std::uint32_t slot_size = 4096;  // bytes of an item; 16 MB of both together at most
+};
+
+struct Event {
+  enum class Kind : std::uint8_t {
+    asked,        // the peer opens a flow: accept() or refuse(); `bytes` is its request
+    accepted,     // `bytes` is the answer
+    refused,      // `reason`, `bytes`
+    readable,     // peek() has something again
+    writable,     // try_send() will be taken again
+    ended,        // the peer sends nothing more on this flow, and everything was consumed
+    closed,       // `reason`; what has come can still be read, then close()
+    transferred,  // get() or put() with `cookie` is done, with `status`
+    over,         // the session: see over(). The last event
+  };
+  Kind kind;
+  std::uint32_t flow = 0;
+  Reason reason = Reason::done;
+  TransferStatus status = TransferStatus::done;
+  std::uint64_t cookie = 0;
+  std::vector<std::byte> bytes;
+};
+
+// The memory of this side that its peer may reach. Asked for each frame that is filled or placed, so memory can be
+// withdrawn at any time.
+class RegisteredMemory {
+ public:
+  virtual ~RegisteredMemory() = default;
+
+  enum class Access : std::uint8_t { read, write };
+  struct Reached {
+    TransferStatus status = TransferStatus::no_such_tag;
+    std::byte* at = nullptr;  // where status is done; valid until the session is called again
+  };
+  virtual Reached reach(std::uint32_t flow, std::uint64_t tag, std::uint64_t address, std::uint64_t length,
+                        Access access) = 0;
+};
+
+struct SessionOptions {
+  bool connecting = true;                       // the side that said hello
+  std::uint64_t peers_number = 0;               // the session number that the peer chose: it stands in each frame
+  std::size_t frame_size = 1472;                // the largest frame that the path carries
+  std::uint32_t most_flows = 4096;              // open or asked for by the peer, at a time
+  std::uint32_t window = 256;                   // frames under way, at most
+  std::uint64_t pull_bytes = 512 << 10;         // asked for and not yet there, at most
+  std::uint64_t silence_ns = 30'000'000'000;    // after which a peer that owes an answer is dead
+  std::uint64_t keepalive_ns = 10'000'000'000;  // of silence, after which a peer with flows is asked whether it lives
+  // Where counting begins, for tests: the defaults are far from coming round.
+  std::uint64_t first_number = 1;
+  std::uint32_t first_sequence = 0;
+  std::uint32_t first_transfer = 1;
+};
+
+struct SessionCounters {
+  std::uint64_t frames_sent = 0;
+  std::uint64_t frames_received = 0;
+  std::uint64_t bytes_sent = 0;  // frames, with their headers
+  std::uint64_t bytes_received = 0;
+  std::uint64_t acks_alone = 0;      // frames that had only an ack
+  std::uint64_t lost_by_number = 0;  // frames: three later ones had come
+  std::uint64_t lost_by_time = 0;    // frames: a later one had come, and 9/8 of a round trip had passed
+  std::uint64_t needless = 0;        // of these: had come after all
+  std::uint64_t probes = 0;          // pings because nothing was heard
+  std::uint64_t keepalives = 0;
+  std::uint64_t duplicates = 0;      // frames that had come before
+  std::uint64_t out_of_window = 0;   // frames too far ahead: dropped
+  std::uint64_t window_limited = 0;  // times that the window held back something
+};
+
+}  // namespace viaduct::net
