@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+struct sockaddr;
+
 namespace viaduct::nic {
 
 // One instruction of a classic BPF program, as the kernel lays it out (struct sock_filter).
@@ -42,6 +44,25 @@ struct UdpMacOptions {
   std::uint32_t max_frame = 0;  // 0: what fits into one packet on the way there
 };
 VIADUCT_API std::unique_ptr<Mac> make_udp_mac(const UdpMacOptions& options, Failure& why);
+
+// One UDP socket with many peers. The Ethernet addresses of its frames are those of its own table: a frame goes to the
+// peer that it is addressed to, and what comes has its sender's address there, whatever the sender wrote. Frames are
+// not cut on the way. Needs no privilege.
+struct UdpSwitchOptions {
+  std::string local = "0.0.0.0:0";  // port 0: any
+  std::uint32_t max_frame = 0;      // 0: 9014; what the way to a peer carries may be less
+  bool shared_port = false;         // with other sockets of this user (SO_REUSEPORT)
+};
+class [[gnu::visibility("default")]] UdpSwitch : public Mac {
+ public:
+  // The peer's address in the table, where it stays until forgotten as often as kept. Of strangers the last few
+  // thousand are known.
+  virtual MacAddress keep_peer(const sockaddr* address, std::uint32_t length) = 0;
+  virtual void forget_peer(const MacAddress& peer) = 0;
+  virtual std::string peer_name(const MacAddress& peer) const = 0;  // "192.0.2.1:7000"
+  virtual std::uint16_t port() const = 0;
+};
+VIADUCT_API std::unique_ptr<UdpSwitch> make_udp_switch(const UdpSwitchOptions& options, Failure& why);
 
 // An interface of the kernel's own stack: what it sends is received here. Made if it is not there, and gone with the
 // MAC. Needs CAP_NET_ADMIN, or an interface made for this user before (ip tuntap add).

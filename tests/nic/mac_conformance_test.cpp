@@ -1,7 +1,7 @@
 // What every MAC must do, whatever it stands on. A MAC joins by a row in kMacs: how to make two that are joined, or why
 // that cannot be done here.
 #include <gmock/gmock.h>
-
+#include <netinet/in.h>
 #include <viaduct/nic_macs.hpp>
 
 #include <set>
@@ -101,6 +101,62 @@ Ends udp_over_ip_6() {
   return udp_over("[::1]");
 }
 
+// A switch shows its peers by addresses of its own table: this puts the hosts' addresses back into the frames, both
+// ways.
+class SwitchPort final : public Mac {
+ public:
+  explicit SwitchPort(std::unique_ptr<UdpSwitch> mac) : switch_(std::move(mac)) {}
+  void join(const SwitchPort& peer) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(peer.switch_->port());
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    handle_ = switch_->keep_peer(reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    peer_ = peer.address();
+  }
+  std::string name() const override { return switch_->name(); }
+  MacAddress address() const override { return switch_->address(); }
+  std::uint32_t max_frame() const override { return switch_->max_frame(); }
+  MacCounters counters() const override { return switch_->counters(); }
+  std::size_t transmit(std::span<const Frame> frames) override {
+    std::vector<Bytes> copies;
+    std::vector<Frame> addressed;
+    for (const Frame& frame : frames) {
+      copies.emplace_back(frame.data, frame.data + frame.length);
+      if (frame.length >= handle_.size()) std::memcpy(copies.back().data(), handle_.data(), handle_.size());
+      addressed.push_back({copies.back().data(), frame.length});
+    }
+    return switch_->transmit(addressed);
+  }
+  std::size_t receive(std::span<Frame> frames) override {
+    const std::size_t count = switch_->receive(frames);
+    for (const Frame& frame : frames.first(count)) {
+      auto* bytes = const_cast<std::byte*>(frame.data);
+      EXPECT_EQ(std::memcmp(bytes + 6, handle_.data(), 6), 0);
+      std::memcpy(bytes + 6, peer_.data(), 6);
+    }
+    return count;
+  }
+  void release(std::size_t count) override { switch_->release(count); }
+  int fd() const override { return switch_->fd(); }
+
+ private:
+  std::unique_ptr<UdpSwitch> switch_;
+  MacAddress handle_{}, peer_{};
+};
+
+Ends udp_switch() {
+  Failure why;
+  auto here = make_udp_switch({.local = "127.0.0.1:0"}, why);
+  auto there = make_udp_switch({.local = "127.0.0.1:0"}, why);
+  if (here == nullptr || there == nullptr) return {{}, {}, why.message};
+  auto left = std::make_unique<SwitchPort>(std::move(here));
+  auto right = std::make_unique<SwitchPort>(std::move(there));
+  left->join(*right);
+  right->join(*left);
+  return {std::move(left), std::move(right), {}};
+}
+
 // The kernel's side of a tap is an interface like any other: a packet MAC sits there.
 Ends tap() {
   OwnNetwork network;
@@ -123,6 +179,7 @@ constexpr MacUnderTest kMacs[] = {
     {"xdp_of_large_frames", xdp_of_large_frames},
     {"udp", udp, false},
     {"udp_over_ip_6", udp_over_ip_6, false},
+    {"udp_switch", udp_switch, false},
     {"tap", tap},
 };
 

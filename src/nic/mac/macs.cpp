@@ -13,7 +13,8 @@ namespace {
 // For traffic of all kinds, whose bursts nobody knows beforehand.
 constexpr std::uint32_t kDeepRing = 4096;
 
-std::unique_ptr<Mac> or_why(Result<std::unique_ptr<Mac>> mac, const std::string& name, Failure& why) {
+template <class AnyMac>
+std::unique_ptr<AnyMac> or_why(Result<std::unique_ptr<AnyMac>> mac, const std::string& name, Failure& why) {
   if (mac) return std::move(*mac);
   why = {std::error_code(mac.error().code(), std::generic_category()), name + ": " + mac.error().message()};
   return nullptr;
@@ -40,6 +41,9 @@ std::unique_ptr<Mac> make_packet_mac(const PacketMacOptions& options, Failure& w
 }
 std::unique_ptr<Mac> make_udp_mac(const UdpMacOptions& options, Failure& why) {
   return or_why(open_udp_mac(options), "udp:" + options.local + "," + options.remote, why);
+}
+std::unique_ptr<UdpSwitch> make_udp_switch(const UdpSwitchOptions& options, Failure& why) {
+  return or_why(open_udp_switch(options), "udp:" + options.local, why);
 }
 std::unique_ptr<Mac> make_tap_mac(const TapMacOptions& options, Failure& why) {
   return or_why(open_tap_mac(options), "tap:" + options.interface, why);

@@ -1,11 +1,27 @@
 #include "nic/mac/socket_address.hpp"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netdb.h>
 
 #include <cstring>
 
 namespace viaduct::nic {
+
+std::uint16_t SocketAddress::port() const {
+  if (family() == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(storage).sin6_port);
+  return ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port);
+}
+
+std::string SocketAddress::text() const {
+  char host[INET6_ADDRSTRLEN] = "?";
+  if (family() == AF_INET6) {
+    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr, host, sizeof host);
+    return fmt::format("[{}]:{}", host, port());
+  }
+  ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(storage).sin_addr, host, sizeof host);
+  return fmt::format("{}:{}", host, port());
+}
 
 SocketAddress SocketAddress::any(int family) {
   SocketAddress address;

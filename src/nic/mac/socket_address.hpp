@@ -17,6 +17,9 @@ struct SocketAddress {
   int family() const { return storage.ss_family; }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 
+  std::uint16_t port() const;
+  std::string text() const;  // "192.0.2.1:7000", "[::1]:7000"
+
   static SocketAddress any(int family);
   // `family` AF_UNSPEC: whichever the name has.
   static Result<SocketAddress> parse(const std::string& text, int family, bool to_bind);

@@ -1,5 +1,8 @@
 // The MAC `udp`: one frame in each UDP datagram. Frames of one length in a row go to the kernel as one send that it
 // takes apart (UDP_SEGMENT), and come back as one that it has gathered (UDP_GRO).
+//
+// Joined to one peer, it is a cable: its socket is connected and the addresses in the frames are the hosts'. As a
+// switch it has many peers, and the addresses in its frames are those of its table.
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -14,6 +17,7 @@
 #include "nic/mac/macs.hpp"
 #include "nic/mac/socket_address.hpp"
 #include "nic/mac/transmit_batches.hpp"
+#include "nic/mac/udp_peers.hpp"
 
 namespace viaduct::nic {
 
@@ -26,14 +30,16 @@ constexpr std::uint32_t kMostDatagram = 65'507;
 constexpr std::uint32_t kJumbo = 9014;
 constexpr int kBuffer = 4 << 20;
 
-class UdpMac final : public Mac {
+class UdpMac final : public UdpSwitch {
  public:
-  UdpMac(Fd socket, std::string name, MacAddress address, std::uint32_t max_frame, std::uint32_t most_segment)
+  UdpMac(Fd socket, std::string name, MacAddress address, std::uint32_t max_frame, std::uint32_t most_segment,
+         bool is_switch)
       : socket_(std::move(socket)),
         name_(std::move(name)),
         address_(address),
         max_frame_(max_frame),
-        most_segment_(most_segment) {}
+        most_segment_(most_segment),
+        is_switch_(is_switch) {}
 
   std::string name() const override { return name_; }
   MacAddress address() const override { return address_; }
@@ -44,6 +50,11 @@ class UdpMac final : public Mac {
   void release(std::size_t count) override { slots_.release(count); }
   int fd() const override { return socket_.get(); }
 
+  MacAddress keep_peer(const sockaddr* address, std::uint32_t length) override;
+  void forget_peer(const MacAddress& peer) override { peers_.forget(peer); }
+  std::string peer_name(const MacAddress& peer) const override;
+  std::uint16_t port() const override;
+
  private:
   struct Control {  // room for a segment size, and for the count of losses
     alignas(cmsghdr) std::byte bytes[2 * CMSG_SPACE(sizeof(std::uint32_t))];
@@ -51,21 +62,25 @@ class UdpMac final : public Mac {
 
   std::size_t send_batch(std::span<const Frame> frames, bool& full);
   std::size_t group_at(std::span<const Frame> frames) const;
-  void describe(std::size_t message, std::size_t first, std::span<const Frame> group);
+  bool describe(std::size_t message, std::size_t first, std::span<const Frame> group);
   void fill();
-  void take(msghdr& header, std::uint32_t length);
+  void take(msghdr& header, std::uint32_t length, std::byte* bytes);
 
   const Fd socket_;
   const std::string name_;
   const MacAddress address_;
   const std::uint32_t max_frame_;
   std::uint32_t most_segment_;  // longest frame that can be one of several; 0: none
+  std::size_t ungrouped_ = 0;   // frames that go one by one: as a group they were refused
+  const bool is_switch_;
+  UdpPeers peers_;  // of a switch
   MacCounts counts_;
   // The transmit half's.
   std::array<mmsghdr, kBatch> messages_{};
   std::array<iovec, kBatch> pieces_{};
   std::array<Control, kBatch> controls_{};
   std::array<std::uint32_t, kBatch> grouped_{};  // frames of each message
+  std::array<SocketAddress, kBatch> receivers_;  // of each message of a switch
   // The receive half's.
   DatagramSlots slots_;
   std::uint32_t kernel_drops_ = 0;
@@ -76,28 +91,36 @@ std::size_t UdpMac::transmit(std::span<const Frame> frames) {
                              [this](std::span<const Frame> batch, bool& full) { return send_batch(batch, full); });
 }
 
-// How many of the first frames can go together: all as long as the first, the last possibly shorter.
+// How many of the first frames can go together: to one peer, all as long as the first, the last possibly shorter.
 std::size_t UdpMac::group_at(std::span<const Frame> frames) const {
   const std::uint32_t length = frames[0].length;
-  if (length > most_segment_) return 1;
+  if (length > most_segment_ || ungrouped_ > 0) return 1;
   std::size_t count = 1;
   for (std::uint32_t bytes = length; count < std::min(frames.size(), kMostSegments); ++count) {
     if (frames[count].length > length || bytes + frames[count].length > kMostGathered) break;
+    if (is_switch_ && std::memcmp(frames[count].data, frames[0].data, sizeof(MacAddress)) != 0) break;
     bytes += frames[count].length;
     if (frames[count].length < length) return count + 1;
   }
   return count;
 }
 
-void UdpMac::describe(std::size_t message, std::size_t first, std::span<const Frame> group) {
+// False: it is for a peer that the switch does not have.
+bool UdpMac::describe(std::size_t message, std::size_t first, std::span<const Frame> group) {
   msghdr& header = messages_[message].msg_hdr;
   header = {};
+  if (is_switch_) {
+    SocketAddress& receiver = receivers_[message];
+    if (!peers_.find(group[0].data, receiver)) return false;
+    header.msg_name = &receiver.storage;
+    header.msg_namelen = receiver.length;
+  }
   header.msg_iov = &pieces_[first];
   header.msg_iovlen = group.size();
   for (std::size_t i = 0; i < group.size(); ++i)
     pieces_[first + i] = {const_cast<std::byte*>(group[i].data), group[i].length};
   grouped_[message] = static_cast<std::uint32_t>(group.size());
-  if (group.size() == 1) return;
+  if (group.size() == 1) return true;
   header.msg_control = controls_[message].bytes;
   header.msg_controllen = CMSG_SPACE(sizeof(std::uint16_t));
   cmsghdr* const control = CMSG_FIRSTHDR(&header);
@@ -106,6 +129,7 @@ void UdpMac::describe(std::size_t message, std::size_t first, std::span<const Fr
   control->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
   const auto length = static_cast<std::uint16_t>(group[0].length);
   std::memcpy(CMSG_DATA(control), &length, sizeof length);
+  return true;
 }
 
 // Says how many it took: sent, or lost for good.
@@ -113,14 +137,19 @@ std::size_t UdpMac::send_batch(std::span<const Frame> frames, bool& full) {
   std::size_t messages = 0;
   for (std::size_t at = 0; at < frames.size(); ++messages) {
     const std::size_t count = group_at(frames.subspan(at));
-    describe(messages, at, frames.subspan(at, count));
+    if (!describe(messages, at, frames.subspan(at, count))) break;
     at += count;
+  }
+  if (messages == 0) {
+    counts_.refused(1);
+    return 1;
   }
   const int sent = ::sendmmsg(socket_.get(), messages_.data(), static_cast<unsigned>(messages), MSG_DONTWAIT);
   if (sent > 0) {
     std::size_t taken = 0;
     for (int i = 0; i < sent; ++i) taken += grouped_[static_cast<std::size_t>(i)];
     counts_.sent(taken);
+    ungrouped_ -= std::min(ungrouped_, taken);
     return taken;
   }
   switch (errno) {
@@ -136,10 +165,12 @@ std::size_t UdpMac::send_batch(std::span<const Frame> frames, bool& full) {
     default:
       break;
   }
-  if (grouped_[0] > 1) {  // the device on the way cannot, or the way has become narrower: one by one from now on
-    most_segment_ = 0;
+  if (grouped_[0] > 1) {  // the device on the way cannot, for good; or the way has become too narrow for these
+    if (errno == EIO) most_segment_ = 0;
+    ungrouped_ = grouped_[0];
     return 0;
   }
+  ungrouped_ -= std::min<std::size_t>(ungrouped_, 1);
   counts_.refused(1);
   return 1;
 }
@@ -162,6 +193,7 @@ void UdpMac::fill() {
   std::array<mmsghdr, kAtOnce> messages{};
   std::array<iovec, kAtOnce> pieces;
   std::array<Control, kAtOnce> controls;
+  std::array<SocketAddress, kAtOnce> senders;
   for (std::uint32_t i = 0; i < count; ++i) {
     pieces[i] = {slots_.free_memory(i), 65536};
     msghdr& header = messages[i].msg_hdr;
@@ -169,15 +201,17 @@ void UdpMac::fill() {
     header.msg_iovlen = 1;
     header.msg_control = controls[i].bytes;
     header.msg_controllen = sizeof controls[i].bytes;
+    header.msg_name = &senders[i].storage;
+    header.msg_namelen = sizeof senders[i].storage;
   }
   const int received = ::recvmmsg(socket_.get(), messages.data(), count, MSG_DONTWAIT, nullptr);
   for (int i = 0; i < received; ++i) {
     auto& message = messages[static_cast<std::size_t>(i)];
-    take(message.msg_hdr, message.msg_len);
+    take(message.msg_hdr, message.msg_len, static_cast<std::byte*>(message.msg_hdr.msg_iov->iov_base));
   }
 }
 
-void UdpMac::take(msghdr& header, std::uint32_t length) {
+void UdpMac::take(msghdr& header, std::uint32_t length, std::byte* bytes) {
   std::uint32_t segment = std::max(length, 1u);
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
     std::uint32_t value = 0;
@@ -188,7 +222,37 @@ void UdpMac::take(msghdr& header, std::uint32_t length) {
       kernel_drops_ = value;
     }
   }
+  if (is_switch_ && header.msg_namelen > 0) {
+    SocketAddress from;
+    std::memcpy(&from.storage, header.msg_name, header.msg_namelen);
+    from.length = header.msg_namelen;
+    const MacAddress sender = peers_.sender(from);
+    for (std::uint32_t at = 0; at + 2 * sizeof(MacAddress) <= length; at += segment) {
+      std::memcpy(bytes + at, address_.data(), sizeof(MacAddress));
+      std::memcpy(bytes + at + sizeof(MacAddress), sender.data(), sizeof(MacAddress));
+    }
+  }
   slots_.filled(length, segment);
+}
+
+MacAddress UdpMac::keep_peer(const sockaddr* address, std::uint32_t length) {
+  SocketAddress peer;
+  peer.length = std::min<socklen_t>(length, sizeof peer.storage);
+  std::memcpy(&peer.storage, address, peer.length);
+  return peers_.keep(peer);
+}
+
+std::string UdpMac::peer_name(const MacAddress& peer) const {
+  SocketAddress address;
+  if (!peers_.find(reinterpret_cast<const std::byte*>(peer.data()), address)) return "nobody";
+  return address.text();
+}
+
+std::uint16_t UdpMac::port() const {
+  SocketAddress local;
+  local.length = sizeof local.storage;
+  if (::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&local.storage), &local.length) != 0) return 0;
+  return local.port();
 }
 
 bool set(int socket, int level, int option, int value) {
@@ -220,36 +284,67 @@ MacAddress address_of(int socket) {
 
 }  // namespace
 
+namespace {
+
+struct Opened {
+  Fd socket;
+  bool segments = false;
+};
+
+Result<Opened> open_socket(int family, const SocketAddress& local, const std::string& local_name, int path_mtu,
+                           bool shared) {
+  Opened opened;
+  opened.socket.reset(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int socket = opened.socket.get();
+  if (socket < 0) return Error::from_errno("open a UDP socket");
+  if (shared) (void)set(socket, SOL_SOCKET, SO_REUSEPORT, 1);
+  if (::bind(socket, local.get(), local.length) != 0)
+    return Error::from_errno(fmt::format("take the UDP address {}", local_name));
+  const bool six = family == AF_INET6;
+  (void)set(socket, six ? IPPROTO_IPV6 : IPPROTO_IP, six ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, path_mtu);
+  (void)set(socket, SOL_SOCKET, SO_RCVBUF, kBuffer);
+  (void)set(socket, SOL_SOCKET, SO_SNDBUF, kBuffer);
+  (void)set(socket, SOL_SOCKET, SO_RXQ_OVFL, 1);
+  (void)set(socket, SOL_UDP, UDP_GRO, 1);
+  opened.segments = set(socket, SOL_UDP, UDP_SEGMENT, 0);
+  return opened;
+}
+
+Error no_such_frame(std::uint32_t max_frame) {
+  return Error(EMSGSIZE,
+               fmt::format("frames of at most {} bytes: a datagram carries 60 to {}", max_frame, kMostDatagram));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Mac>> open_udp_mac(const UdpMacOptions& options) {
   VIADUCT_TRY(const SocketAddress remote, SocketAddress::parse(options.remote, AF_UNSPEC, false));
   SocketAddress local = SocketAddress::any(remote.family());
   if (!options.local.empty()) {
     VIADUCT_TRY(local, SocketAddress::parse(options.local, remote.family(), true));
   }
-  Fd socket(::socket(remote.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return Error::from_errno("open a UDP socket");
-  if (::bind(socket.get(), local.get(), local.length) != 0)
-    return Error::from_errno(fmt::format("take the UDP address {}", options.local));
+  VIADUCT_TRY(Opened opened, open_socket(remote.family(), local, options.local, IP_PMTUDISC_DONT, false));
   // Connected: datagrams of anybody else do not arrive.
-  if (::connect(socket.get(), remote.get(), remote.length) != 0)
+  if (::connect(opened.socket.get(), remote.get(), remote.length) != 0)
     return Error::from_errno(fmt::format("go to the UDP address {}", options.remote));
 
-  const bool six = remote.family() == AF_INET6;
-  (void)set(socket.get(), six ? IPPROTO_IPV6 : IPPROTO_IP, six ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, IP_PMTUDISC_DONT);
-  (void)set(socket.get(), SOL_SOCKET, SO_RCVBUF, kBuffer);
-  (void)set(socket.get(), SOL_SOCKET, SO_SNDBUF, kBuffer);
-  (void)set(socket.get(), SOL_SOCKET, SO_RXQ_OVFL, 1);
-  (void)set(socket.get(), SOL_UDP, UDP_GRO, 1);
-  const bool segments = set(socket.get(), SOL_UDP, UDP_SEGMENT, 0);
-
-  const std::uint32_t room = room_on_the_way(socket.get(), remote.family());
+  const std::uint32_t room = room_on_the_way(opened.socket.get(), remote.family());
   const std::uint32_t max_frame = options.max_frame != 0 ? options.max_frame : std::min(room, kJumbo);
-  if (max_frame > kMostDatagram || max_frame < 60)
-    return Error(EMSGSIZE,
-                 fmt::format("frames of at most {} bytes: a datagram carries 60 to {}", max_frame, kMostDatagram));
-  const MacAddress address = address_of(socket.get());
-  return std::unique_ptr<Mac>(
-      std::make_unique<UdpMac>(std::move(socket), "udp:" + options.remote, address, max_frame, segments ? room : 0));
+  if (max_frame > kMostDatagram || max_frame < 60) return no_such_frame(max_frame);
+  const MacAddress address = address_of(opened.socket.get());
+  return std::unique_ptr<Mac>(std::make_unique<UdpMac>(std::move(opened.socket), "udp:" + options.remote, address,
+                                                       max_frame, opened.segments ? room : 0, false));
+}
+
+Result<std::unique_ptr<UdpSwitch>> open_udp_switch(const UdpSwitchOptions& options) {
+  VIADUCT_TRY(const SocketAddress local, SocketAddress::parse(options.local, AF_UNSPEC, true));
+  // Frames are not cut on the way: one that is too long does not arrive, and its sender finds out what does.
+  VIADUCT_TRY(Opened opened, open_socket(local.family(), local, options.local, IP_PMTUDISC_PROBE, options.shared_port));
+  const std::uint32_t max_frame = options.max_frame != 0 ? options.max_frame : kJumbo;
+  if (max_frame > kMostDatagram || max_frame < 60) return no_such_frame(max_frame);
+  const MacAddress address = address_of(opened.socket.get());
+  return std::unique_ptr<UdpSwitch>(std::make_unique<UdpMac>(std::move(opened.socket), "udp:" + options.local, address,
+                                                             max_frame, opened.segments ? max_frame : 0, true));
 }
 
 }  // namespace viaduct::nic
