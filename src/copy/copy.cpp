@@ -94,7 +94,7 @@ void run_here(const void* source, void* destination, std::size_t length) noexcep
   if (from < to + length && to < from + length)
     std::memmove(to, from, length);
   else
-    kernels().keep(to, from, length);
+    copy_kept(to, from, length);
 }
 
 std::vector<ChannelReport> report_channels() {

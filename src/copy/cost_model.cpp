@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "base/clock.hpp"
@@ -11,6 +12,8 @@
 namespace viaduct::copy {
 
 namespace {
+
+std::atomic<bool> machine_measured{false};
 
 using Kernel = void (*)(std::byte*, const std::byte*, std::size_t);
 
@@ -53,19 +56,22 @@ Cost fit(Kernel kernel, std::byte* to, const std::byte* from, std::size_t small,
 
 }  // namespace
 
+// Streams by itself only what is too long for most caches: nobody knows yet whether less is faster that way.
+CostModel CostModel::common() {
+  return {{20, 0.03}, {200, 0.08}, 4 * kMostSize};
+}
+
 CostModel CostModel::measure() {
-  // What a common machine has, should there be no memory to measure with.
-  CostModel model{{20, 0.03}, {200, 0.08}, std::size_t{2} << 20};
+  CostModel model = common();
   const Buffer source(kMostSize), target(kMostSize);
   if (source.data() == nullptr || target.data() == nullptr) return model;
-  const Kernels& kernel = kernels();
-  model.keep = fit(kernel.keep, target.data(), source.data(), 4096, 128 << 10);
-  model.stream = fit(kernel.stream, target.data(), source.data(), 64 << 10, kMostSize);
-  model.stream_from = kMostSize;
+  const Kernel stream = stream_kernels().front().copy;
+  model.keep = fit(copy_kept, target.data(), source.data(), 4096, 128 << 10);
+  model.stream = fit(stream, target.data(), source.data(), 64 << 10, kMostSize);
   for (std::size_t size = kMostSize; size >= (512 << 10); size /= 2) {
     // Each kernel twice in a row, so that it finds the cache as it left it itself.
-    const double kept = nanoseconds(kernel.keep, target.data(), source.data(), size, 3);
-    const double streamed = nanoseconds(kernel.stream, target.data(), source.data(), size, 3);
+    const double kept = nanoseconds(copy_kept, target.data(), source.data(), size, 3);
+    const double streamed = nanoseconds(stream, target.data(), source.data(), size, 3);
     if (streamed > kept) break;
     model.stream_from = size;
   }
@@ -73,8 +79,15 @@ CostModel CostModel::measure() {
 }
 
 const CostModel& CostModel::machine() {
-  static const CostModel model = measure();
+  static const CostModel model = [] {
+    machine_measured.store(true, std::memory_order_relaxed);
+    return measure();
+  }();
   return model;
+}
+
+bool CostModel::measured() {
+  return machine_measured.load(std::memory_order_relaxed);
 }
 
 }  // namespace viaduct::copy

@@ -100,7 +100,7 @@ bool CpuChannel::help(OperationRecord& operation) {
   Chunk chunk;
   std::uint32_t index = 0;
   if (!operation.take_chunk(chunk, index)) return false;
-  move_bytes(operation.manner, chunk);
+  move_bytes(operation.manner, chunk, Copier::shared);
   queued_.fetch_sub(chunk.length, std::memory_order_relaxed);
   if (operation.chunk_done(index)) operation.finish(0);
   return true;

@@ -28,6 +28,9 @@ constexpr std::size_t kShareFrom = 128 << 10;
 constexpr std::size_t kWakeFrom = 512 << 10;
 // Where a GPU may begin to win.
 constexpr std::size_t kGpuFrom = 1 << 20;
+// So much must have been decided by the costs of a common machine before this one is measured: a program that copies
+// little has no use for it.
+constexpr std::size_t kWorthMeasuring = std::size_t{64} << 20;
 constexpr std::size_t kLongest = std::size_t{1} << 47;  // the address space: a length beyond it is a mistake
 
 std::mutex instance_mutex;
@@ -86,8 +89,10 @@ int check_request(const Engine::Request& request, std::size_t& length) {
 void move_pieces(const Manner& manner, std::span<const Piece> pieces) {
   for (const Piece& piece : pieces)
     if (piece.length > 0)
-      move_bytes(manner, {static_cast<const std::byte*>(piece.source), static_cast<std::byte*>(piece.destination),
-                          piece.length});
+      move_bytes(
+          manner,
+          {static_cast<const std::byte*>(piece.source), static_cast<std::byte*>(piece.destination), piece.length},
+          Copier::alone);
 }
 
 Waiter& waiter_of_this_thread() {
@@ -194,10 +199,17 @@ const CostModel& Engine::model() {
   return CostModel::machine();
 }
 
+const CostModel& Engine::model_for(std::size_t length) {
+  static const CostModel common = CostModel::common();
+  if (asked_.load(std::memory_order_relaxed) >= kWorthMeasuring) return model();
+  asked_.fetch_add(length, std::memory_order_relaxed);
+  return common;
+}
+
 bool Engine::streams(const Request& request, std::size_t length) {
   if (request.options.intent == Intent::stream) return true;
   if (request.options.intent == Intent::keep || length < (512 << 10)) return false;
-  return length >= model().stream_from;
+  return length >= model_for(length).stream_from;
 }
 
 int Engine::choose(const OperationRecord& record, Choice wanted, Channel*& channel) {
@@ -219,7 +231,7 @@ int Engine::choose(const OperationRecord& record, Choice wanted, Channel*& chann
   if (wanted == Choice::cpu) return channel = cpu_.get(), 0;
   if (record.length <= kAlwaysHere) return 0;
   // The caller hands over what takes longer to copy than to hand over.
-  const CostModel& costs = model();
+  const CostModel& costs = model_for(record.length);
   const double here = (record.manner.streaming ? costs.stream : costs.keep).of(record.length);
   if (here > (cpu_->awake() ? cpu_->hand_over_ns() : CostModel::kWakeCallNs)) channel = cpu_.get();
   return 0;
@@ -299,7 +311,7 @@ void Engine::execute_here(OperationRecord& record) {
   std::uint32_t index = 0;
   if (record.length == 0) return record.finish(0);
   while (record.take_chunk(chunk, index)) {
-    move_bytes(record.manner, chunk);
+    move_bytes(record.manner, chunk, Copier::alone);
     if (record.chunk_done(index)) record.finish(0);
   }
 }
@@ -421,11 +433,10 @@ CudaChannel* Engine::cuda_failed(std::string why) {
 std::vector<ChannelReport> Engine::report() {
   const CostModel& costs = model();
   std::vector<ChannelReport> channels;
-  const std::string kernel = kernels().name;
-  channels.push_back(
-      {"caller, keep", true, kernel + " kernels, data in the cache", costs.keep.start_ns, costs.keep.ns_per_byte});
+  channels.push_back({"caller, keep", true, "memcpy, data in the cache", costs.keep.start_ns, costs.keep.ns_per_byte});
   channels.push_back({"caller, stream", true,
-                      fmt::format("past the cache; by itself from {} KB on", costs.stream_from >> 10),
+                      fmt::format("past the cache ({}); by itself from {} KB on", stream_kernel_name(Copier::alone),
+                                  costs.stream_from >> 10),
                       costs.stream.start_ns, costs.stream.ns_per_byte});
   const bool workers = cpu_->workers() > 0;
   channels.push_back({cpu_->name(), workers,

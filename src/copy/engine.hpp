@@ -64,7 +64,8 @@ class Engine {
   void dispatch(OperationRecord& record);
 
   // Choice.
-  const CostModel& model();  // measures on first use
+  const CostModel& model();                        // measures on first use
+  const CostModel& model_for(std::size_t length);  // measures once it is worth it
   bool streams(const Request& request, std::size_t length);
   Manner manner_of(const Request& request, std::size_t length);
   int choose(const OperationRecord& record, Choice wanted, Channel*& channel);
@@ -77,6 +78,7 @@ class Engine {
   OperationTable table_;
   std::unique_ptr<CpuChannel> cpu_;
   std::once_flag measured_;
+  std::atomic<std::size_t> asked_{0};  // bytes of copies that were decided by the model
   CudaUse cuda_use_{CudaSettings::from_config().library};
   std::mutex cuda_mutex_;
   std::unique_ptr<CudaChannel> cuda_;

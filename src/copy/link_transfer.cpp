@@ -22,7 +22,7 @@ constexpr std::size_t kAtOnce = std::size_t{128} << 10;
 
 void copy_mapped(std::byte* to, const std::byte* from, std::size_t size, std::size_t whole) {
   if (whole >= kStreamFrom)
-    kernels().stream(to, from, size);
+    copy_streaming(to, from, size, Copier::shared);
   else
     copy_through_ring(to, from, size);
 }

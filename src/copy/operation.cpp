@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "copy/kernels.hpp"
-
 namespace viaduct::copy {
 
 namespace {
@@ -25,16 +23,18 @@ std::size_t first_length(const void* destination, std::size_t chunk) {
 
 }  // namespace
 
-void move_bytes(const Manner& manner, const Chunk& chunk) {
+void move_bytes(const Manner& manner, const Chunk& chunk, Copier copier) {
   if (manner.work == Work::fill) {
     if (manner.streaming)
-      kernels().fill_stream(chunk.destination, manner.fill_byte, chunk.length);
+      fill_streaming(chunk.destination, manner.fill_byte, chunk.length);
     else
       std::memset(chunk.destination, manner.fill_byte, chunk.length);
   } else if (manner.overlapping) {
     std::memmove(chunk.destination, chunk.source, chunk.length);
+  } else if (manner.streaming) {
+    copy_streaming(chunk.destination, chunk.source, chunk.length, copier);
   } else {
-    (manner.streaming ? kernels().stream : kernels().keep)(chunk.destination, chunk.source, chunk.length);
+    copy_kept(chunk.destination, chunk.source, chunk.length);
   }
 }
 

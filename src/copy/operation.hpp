@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/wait_word.hpp"
+#include "copy/kernels.hpp"
 
 namespace viaduct::copy {
 
@@ -41,7 +42,7 @@ struct Manner {
   bool streaming = false;    // past the cache, or through it
   bool overlapping = false;  // as memmove does, in one go
 };
-void move_bytes(const Manner& manner, const Chunk& chunk);
+void move_bytes(const Manner& manner, const Chunk& chunk, Copier copier);
 
 class alignas(64) OperationRecord {
  public:

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/random.hpp"
+#include "copy/cost_model.hpp"
 
 namespace viaduct::copy {
 namespace {
@@ -86,6 +87,28 @@ TEST(Engine, OverlapKeepsMemmoveMeaning) {
       ASSERT_EQ(bytes, expected) << "shift " << shift << " size " << size;
     }
   }
+}
+
+// Costs are measured for those whom it helps.
+TEST(Engine, WhoCopiesLittleMeasuresNothing) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);
+    std::vector<unsigned char> from(1 << 20), to(1 << 20);
+    const auto copy = [&](int times) {
+      for (int i = 0; i < times; ++i)
+        if (adma_wait_copy(adma_icopy(from.data(), to.data(), from.size())) != 0) _exit(1);
+    };
+    const bool before = CostModel::measured();  // by an earlier test of the parent
+    copy(20);
+    if (CostModel::measured() != before) _exit(2);
+    copy(100);
+    _exit(CostModel::measured() ? 0 : 3);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Engine, FillsEverySize) {
