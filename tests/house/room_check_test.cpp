@@ -72,6 +72,12 @@ TEST_F(RoomCheck, SeesThroughBlanksAndBrackets) {
   expect_refused("  #  include   <cli/command.hpp>\n", "inside of cli");
 }
 
+TEST_F(RoomCheck, AFolderOfTheSystemMayHaveTheNameOfARoom) {
+  ASSERT_TRUE(fs::exists(source_dir() / "src/net"));
+  const Outcome checked = check("#include <net/if.h>\n");
+  EXPECT_EQ(checked.code, 0) << checked.output;
+}
+
 TEST_F(RoomCheck, NamesEveryFault) {
   const Outcome checked = check("#include \"cli/command.hpp\"\n#include \"bench/bench.hpp\"\n");
   EXPECT_NE(checked.code, 0);
