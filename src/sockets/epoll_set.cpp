@@ -129,13 +129,14 @@ Sleep sleep_with_bell(EpollSet& set, int epoll) {
     const Bell* const bell = set.bell == nullptr ? take_bell() : nullptr;
     epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
     event.data.u64 = kernel_data_of_bell();
-    if (bell != nullptr && kernel::libc().epoll_ctl(epoll, EPOLL_CTL_ADD, bell->fd, &event) == 0)
+    if (bell != nullptr && kernel::libc().epoll_ctl(epoll, EPOLL_CTL_ADD, bell->fd.load(), &event) == 0)
       set.bell = bell;
     else
       give_bell_back(bell);
     errno = kept;
   }
-  return next_sleep(set.bell != nullptr && set.may_have_bell() ? set.bell->id : 0);
+  const Bell* const bell = set.bell;
+  return next_sleep(bell != nullptr && set.may_have_bell() ? bell->id.load(std::memory_order_relaxed) : 0);
 }
 
 namespace {
@@ -257,7 +258,7 @@ void forget_set(int fd) {
   const BriefLock::Hold hold(set->lock);
   if (last) {
     if (const Bell* const bell = std::exchange(set->bell, nullptr)) {
-      kernel::libc().epoll_ctl(fd, EPOLL_CTL_DEL, bell->fd, nullptr);  // a child may have the kernel's set still
+      kernel::libc().epoll_ctl(fd, EPOLL_CTL_DEL, bell->fd.load(), nullptr);  // a child may have the kernel's set still
       give_bell_back(bell);
     }
     each_item_of(*set, [](EpollItem& item) { drop(item); });

@@ -314,7 +314,7 @@ class Waiting : Listening {
 
   // The set's bell, which the kernel tells once: another who sleeps on the set may have been meant.
   void hear_bell() {
-    if (others_sleep() && set_.bell != nullptr) ring_bell(set_.bell->id);
+    if (others_sleep() && set_.bell != nullptr) ring_bell(set_.bell->id.load());
     if (slept_since_ == 0) return;
     for (int i = 0; i < set_.active_count; ++i)
       if (EpollItem& item = *set_.active[i]; !item.deleted && item.connection->attached())

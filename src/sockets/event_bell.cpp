@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -18,6 +19,7 @@
 #include <utility>
 
 #include "sockets/brief_lock.hpp"
+#include "sockets/cancellation.hpp"
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/table.hpp"
@@ -42,59 +44,79 @@ bool write_to(int fd) {
   return kernel::libc().write(fd, &one, sizeof one) == sizeof one;
 }
 
+// False: it is not that one, or cannot be rung.
+bool ring_one(Bell& bell, std::uint64_t id) {
+  bell.ringing.fetch_add(1);
+  const bool rung = bell.id.load() == id && write_to(bell.fd.load());
+  bell.ringing.fetch_sub(1);
+  return rung;
+}
+
+// False: somebody is at it, and it stays.
+bool close_bell(Bell& bell) {
+  const std::uint64_t id = bell.id.exchange(0);
+  if (bell.ringing.load() != 0) {
+    bell.id.store(id);
+    return false;
+  }
+  if (const int fd = bell.fd.exchange(-1); fd >= 0) close_internal(fd);
+  return true;
+}
+
 // ---- our own
 
 constexpr std::size_t kMostOwn = 256;  // as many as an id's low bits tell apart
 
 struct Owned : Bell {
-  bool in_use = false;
+  bool in_use;
 };
 
 constinit BriefLock own_lock;
-constinit Owned own_bells[kMostOwn];
+constinit Owned own_bells[kMostOwn] = {};
 
-const Bell* find_own(std::uint64_t id) {
-  const Owned& found = own_bells[id % kMostOwn];
-  return id != 0 && found.id == id && found.fd >= 0 ? &found : nullptr;
+Owned* find_own(std::uint64_t id) {
+  Owned& found = own_bells[id % kMostOwn];
+  return id != 0 && found.id.load(std::memory_order_relaxed) == id ? &found : nullptr;
 }
 
-// Under the lock. Never with a number that it had before: whoever holds that one holds another eventfd.
+// Under the lock. Never with an id that it had before: whoever holds that one holds another eventfd.
 bool make_bell(Owned& bell, std::size_t place) {
   const std::uint64_t random = random_number() & ~std::uint64_t{kMostOwn - 1};
   const int fd = random != 0 ? kernel::libc().eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
-  bell.fd = fd >= 0 ? make_internal(fd, Need::some_day) : -1;
-  if (bell.fd < 0) return false;
-  bell.id = random | place;
+  const int moved = fd >= 0 ? make_internal(fd, Need::some_day) : -1;
+  if (moved < 0) return false;
+  bell.fd.store(moved);
+  bell.id.store(random | place);
   return true;
 }
 
-// Under the lock.
-void unmake_bell(Owned& bell) {
-  if (bell.fd >= 0) close_internal(bell.fd);
-  bell = {};
+// Its descriptor was needed for something else, and there was no other number (bell_moved()).
+bool is_lost(const Bell& bell) {
+  return bell.fd.load(std::memory_order_relaxed) < 0;
 }
 
 thread_local const Bell* tls_bell [[gnu::tls_model("initial-exec")]] = nullptr;
 thread_local bool tls_bell_in_use [[gnu::tls_model("initial-exec")]] = false;
 
 pthread_key_t end_of_thread;
+bool knows_ends_of_threads = false;
 
 void thread_ends(void* bell) {
   if (std::exchange(tls_bell, nullptr) == bell) give_bell_back(static_cast<const Bell*>(bell));
 }
 
-// False: it would stay with the thread's end, unused.
-bool is_given_back_by_this_thread(const Bell* bell) {
-  static const bool made = ::pthread_key_create(&end_of_thread, thread_ends) == 0;
-  return made && ::pthread_setspecific(end_of_thread, bell) == 0;
+// Null: none to be had. One that would stay with the thread's end, unused, is not had.
+const Bell* bell_for_this_thread() {
+  if (tls_bell != nullptr && !is_lost(*tls_bell)) return tls_bell;
+  give_bell_back(std::exchange(tls_bell, nullptr));
+  const Bell* const bell = knows_ends_of_threads ? take_bell() : nullptr;
+  if (bell == nullptr || ::pthread_setspecific(end_of_thread, bell) != 0) return give_bell_back(bell), nullptr;
+  return tls_bell = bell;
 }
 
 // ---- those of others
 
-struct Held {
-  std::atomic<std::uint64_t> id;
-  std::atomic<int> fd;
-  std::atomic<std::uint32_t> ringing;  // threads that may be about to write to it
+struct Held : Bell {
   std::atomic<std::uint32_t> rung_at;  // by our count of rings: the one that was rung longest ago makes room
   std::atomic<pid_t> owner;
 };
@@ -110,12 +132,7 @@ Held* places_of(std::uint64_t id) {
 
 // Under the lock. False: somebody is at it.
 bool drop(Held& one) {
-  const std::uint64_t id = one.id.exchange(0);
-  if (one.ringing.load() != 0) {
-    one.id.store(id);
-    return false;
-  }
-  if (const int fd = one.fd.exchange(-1); fd >= 0) close_internal(fd);
+  if (!close_bell(one)) return false;
   held_count.fetch_sub(1);
   return true;
 }
@@ -142,14 +159,11 @@ bool hold(std::uint64_t id, int fd, pid_t owner) {
   return true;
 }
 
-// A thread that reads an id here says so before it uses the descriptor: who drops it looks behind that.
 bool ring_held(std::uint64_t id) {
   for (std::size_t i = 0; i < kWays; ++i) {
     Held& one = places_of(id)[i];
     if (one.id.load(std::memory_order_relaxed) != id) continue;
-    one.ringing.fetch_add(1);
-    const bool rung = one.id.load() == id && write_to(one.fd.load());
-    one.ringing.fetch_sub(1);
+    const bool rung = ring_one(one, id);
     one.rung_at.store(rings.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
     return rung;
   }
@@ -212,15 +226,19 @@ struct Passed {
   ucred sender{};
 };
 
-// Of a letter: the descriptor, and who sent it.
+// Of a letter: the descriptor, and who sent it. Anybody may write to the mailbox: of several descriptors, for which
+// there may be room, all but one are closed.
 Passed passed_with(msghdr& message) {
   Passed passed;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET) continue;
-    if (part->cmsg_type == SCM_RIGHTS && part->cmsg_len == CMSG_LEN(sizeof(int)) && passed.fd < 0)
-      std::memcpy(&passed.fd, CMSG_DATA(part), sizeof(int));
-    else if (part->cmsg_type == SCM_CREDENTIALS && part->cmsg_len == CMSG_LEN(sizeof(ucred)))
+    if (part->cmsg_type == SCM_CREDENTIALS && part->cmsg_len == CMSG_LEN(sizeof(ucred)))
       std::memcpy(&passed.sender, CMSG_DATA(part), sizeof(ucred));
+    if (part->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = 0; CMSG_LEN(at + sizeof(int)) <= part->cmsg_len; at += sizeof(int)) {
+      if (passed.fd >= 0) kernel::libc().close(passed.fd);
+      std::memcpy(&passed.fd, CMSG_DATA(part) + at, sizeof(int));
+    }
   }
   return passed;
 }
@@ -252,6 +270,10 @@ void open_letters() {
 
 }  // namespace
 
+void prepare_bells() {
+  knows_ends_of_threads = ::pthread_key_create(&end_of_thread, thread_ends) == 0;
+}
+
 const Bell* take_bell() {
   const ErrnoKeeper keeper;
   if (in_borrowed_memory()) return nullptr;
@@ -259,7 +281,8 @@ const Bell* take_bell() {
   for (std::size_t i = 0; i < kMostOwn; ++i) {
     Owned& bell = own_bells[i];
     if (bell.in_use) continue;
-    if (bell.fd < 0 && !make_bell(bell, i)) return nullptr;
+    if (is_lost(bell) || bell.id.load() == 0)
+      if (!make_bell(bell, i)) return nullptr;
     bell.in_use = true;
     return &bell;
   }
@@ -269,28 +292,23 @@ const Bell* take_bell() {
 void give_bell_back(const Bell* bell) {
   if (bell == nullptr) return;
   const BriefLock::Hold lock(own_lock);
-  own_bells[bell->id % kMostOwn].in_use = false;
+  const_cast<Owned*>(static_cast<const Owned*>(bell))->in_use = false;
 }
 
 BellOfThread::BellOfThread(bool wanted) {
   if (!wanted || tls_bell_in_use) return;
-  if (tls_bell == nullptr || tls_bell->fd < 0) {
-    const Bell* const bell = take_bell();
-    if (bell == nullptr) return;
-    if (!is_given_back_by_this_thread(bell)) {
-      give_bell_back(bell);
-      return;
-    }
-    tls_bell = bell;
-  }
-  bell_ = tls_bell;
-  tls_bell_in_use = true;
+  bell_ = bell_for_this_thread();
+  tls_bell_in_use = bell_ != nullptr;
+}
+
+void hear_bell(const Bell& bell) {
+  std::uint64_t times;
+  const ErrnoKeeper keeper;
+  (void)!kernel::libc().read(bell.fd.load(), &times, sizeof times);
 }
 
 void BellOfThread::hear() const {
-  std::uint64_t times;
-  const ErrnoKeeper keeper;
-  if (bell_ != nullptr) (void)!kernel::libc().read(bell_->fd, &times, sizeof times);
+  if (bell_ != nullptr) hear_bell(*bell_);
 }
 
 void BellOfThread::leave() {
@@ -301,7 +319,8 @@ void BellOfThread::leave() {
 
 bool ring_bell(std::uint64_t id) {
   const ErrnoKeeper keeper;
-  if (const Bell* const own = find_own(id)) return write_to(own->fd);
+  const Uncancelled here;  // whoever is rung for is disarmed
+  if (Bell* const own = find_own(id)) return ring_one(*own, id);
   if (ring_held(id)) return true;
   if (mailbox_fd.load(std::memory_order_relaxed) < 0) return false;
   open_letters();
@@ -319,8 +338,10 @@ std::uint64_t own_mailbox() {
 
 void pass_bell(std::uint64_t id, std::uint64_t mailbox) {
   const ErrnoKeeper keeper;
+  const Uncancelled here;
   const Bell* const bell = find_own(id);
   if (bell == nullptr || mailbox == 0) return;
+  const int passed = bell->fd.load();
   const int fd = kernel::libc().socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
   Name name = name_of(mailbox);
@@ -333,7 +354,7 @@ void pass_bell(std::uint64_t id, std::uint64_t mailbox) {
   part->cmsg_level = SOL_SOCKET;
   part->cmsg_type = SCM_RIGHTS;
   part->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(part), &bell->fd, sizeof(int));
+  std::memcpy(CMSG_DATA(part), &passed, sizeof(int));
   (void)!kernel::libc().sendmsg(fd, &letter.message, MSG_DONTWAIT | MSG_NOSIGNAL);
   kernel::libc().close(fd);
 }
@@ -355,20 +376,35 @@ bool give_up_bells() {
       for (Held& one : set)
         if (one.id.load() != 0) (void)drop(one);
   }
+  if (!tls_bell_in_use) give_bell_back(std::exchange(tls_bell, nullptr));
   const BriefLock::Hold lock(own_lock);
-  if (tls_bell != nullptr && !tls_bell_in_use)
-    own_bells[std::exchange(tls_bell, nullptr)->id % kMostOwn].in_use = false;
   for (Owned& bell : own_bells)
-    if (!bell.in_use) unmake_bell(bell);
+    if (!bell.in_use && bell.id.load() != 0) (void)close_bell(bell);
   return internal_count() < before;
 }
 
+namespace {
+
+// A thread may have seen the former number, and writes to it now: it is not let go before. Who finds itself there,
+// under a signal handler, cannot wait.
+void move_bell(Bell& bell, int fd, int moved) {
+  constexpr int kMostTurns = 1000;
+  if (int expected = fd; !bell.fd.compare_exchange_strong(expected, moved)) return;
+  for (int turn = 0; turn < kMostTurns && bell.ringing.load() != 0; ++turn) ::sched_yield();
+}
+
+void forget_bell(Bell& bell) {
+  bell.ringing.store(0);
+  bell.id.store(0);
+  if (const int fd = bell.fd.exchange(-1); fd > 0) close_internal(fd);
+}
+
+}  // namespace
+
 void bell_moved(int fd, int moved) {
-  for (Owned& bell : own_bells)
-    if (bell.fd == fd) bell.fd = moved;
+  for (Owned& bell : own_bells) move_bell(bell, fd, moved);
   for (auto& set : held)
-    for (Held& one : set)
-      if (one.fd.load() == fd) one.fd.store(moved);
+    for (Held& one : set) move_bell(one, fd, moved);
   if (mailbox_fd.load() == fd) mailbox_fd.store(moved);
 }
 
@@ -377,12 +413,12 @@ void bells_after_fork_in_child() {
   own_lock.reset();
   held_lock.reset();
   mailbox_lock.reset();
-  for (Owned& bell : own_bells) unmake_bell(bell);
+  for (Owned& bell : own_bells) {
+    forget_bell(bell);
+    bell.in_use = false;
+  }
   for (auto& set : held)
-    for (Held& one : set) {
-      if (const int fd = one.fd.exchange(-1); one.id.exchange(0) != 0 && fd >= 0) close_internal(fd);
-      one.ringing.store(0);
-    }
+    for (Held& one : set) forget_bell(one);
   held_count.store(0);
   if (const int fd = mailbox_fd.exchange(-1); fd >= 0) close_internal(fd);
   mailbox_name.store(0);

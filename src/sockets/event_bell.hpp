@@ -13,15 +13,22 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 
 namespace viaduct::sockets {
 
-// One of this process.
+// An eventfd that threads of this process may ring at any time. A thread counts itself before it looks at the id and
+// uses the descriptor; whoever takes either away looks at that count behind it. So nothing is ever written to a number
+// that has become something else.
 struct Bell {
-  std::uint64_t id = 0;
-  int fd = -1;
+  std::atomic<std::uint64_t> id;  // 0: there is none
+  std::atomic<int> fd;
+  std::atomic<std::uint32_t> ringing;  // threads that may be about to write to it
 };
+
+// Once, before the program runs: what a signal handler must not be the first to do.
+void prepare_bells();
 
 // For an epoll set, for as long as it exists. Null: none to be had.
 const Bell* take_bell();
@@ -35,9 +42,9 @@ class BellOfThread {
   ~BellOfThread() { leave(); }
   BellOfThread(const BellOfThread&) = delete;
   BellOfThread& operator=(const BellOfThread&) = delete;
-  std::uint64_t id() const { return bell_ != nullptr ? bell_->id : 0; }
-  int fd() const { return bell_ != nullptr ? bell_->fd : -1; }
-  void hear() const;  // it has rung: the next sleep is to begin
+  std::uint64_t id() const { return bell_ != nullptr ? bell_->id.load(std::memory_order_relaxed) : 0; }
+  int fd() const { return bell_ != nullptr ? bell_->fd.load(std::memory_order_relaxed) : -1; }
+  void hear() const;  // it has rung: the next sleep is not to end at once
   void leave();       // the sleep is over, or jumped out of
 
  private:
@@ -46,6 +53,8 @@ class BellOfThread {
 
 // Wakes whoever sleeps with it. False: this process does not hold it.
 bool ring_bell(std::uint64_t id);
+// It has rung, and whoever it was for knows.
+void hear_bell(const Bell& bell);
 
 // Where it is to be sent to, to be held from then on. 0: nowhere.
 std::uint64_t own_mailbox();

@@ -13,6 +13,7 @@
 #include "base/spin.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
+#include "sockets/event_bell.hpp"
 #include "sockets/export.hpp"
 #include "sockets/inherit.hpp"
 #include "sockets/kernel.hpp"
@@ -39,6 +40,7 @@ __attribute__((constructor(200))) void start() {
   (void)Clock::steady();  // what is made at its first use must not be so in a signal handler
   (void)relaxing_is_brief();
   prepare_copies();
+  prepare_bells();
   remember_own_loader();
   ::pthread_atfork(before_fork, nullptr, in_forked_child);
   ::at_quick_exit(finish);
