@@ -196,9 +196,14 @@ bool may_ask_for_bell(Connection& connection) {
 // False: it is to be rung for over TCP. That one will be held by the next time, if its owner agrees.
 bool ring_event_bell(Connection& connection, EventBell& bell) {
   const std::uint64_t id = bell.id.load(std::memory_order_acquire);
-  if (id == 0) return false;
+  if (id == 0 || !connection.same_user.load(std::memory_order_relaxed)) return false;
   note_ring(connection);
-  if (ring_bell(id)) return count_wake(connection.outgoing().tally), true;
+  if (ring_bell(id)) {
+    count_wake(connection.outgoing().tally);
+    if (connection.bells_asked_for.load(std::memory_order_relaxed) != 0)
+      connection.bells_asked_for.store(0, std::memory_order_relaxed);
+    return true;
+  }
   if (may_ask_for_bell(connection)) bell.wanted_at.store(own_mailbox(), std::memory_order_relaxed);
   return false;
 }
@@ -283,9 +288,15 @@ bool expect_room(Connection& connection, std::uint64_t bell) {
   {
     const SendingLock lock(connection.memory, connection.out());
     ring.want_room();
-    if (bell != 0) room.bell.id.store(bell, std::memory_order_relaxed);
+    // One bell is all there is place for: who comes second, and sleeps with another, is rung for over TCP.
+    if ((room.armed.load() & kOnBell) != 0 && room.bell.id.load(std::memory_order_relaxed) != bell) bell = 0;
+    if (bell != 0) {
+      room.bell.id.store(bell, std::memory_order_relaxed);
+      room.armed.fetch_or(kOnBell);
+    } else {
+      room.armed.fetch_or(kInPoll);
+    }
   }
-  room.armed.fetch_or(bell != 0 ? kOnBell : kInPoll);
   fence::full();  // F2
   return !ring_writable(connection);
 }

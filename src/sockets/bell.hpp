@@ -28,6 +28,10 @@ struct Sleep {
 // A sleep of this process that any of its connections ends, with a name that no other sleep has, of this process or
 // another; `bell`: EventBell::id, 0: a doorbell ends it.
 Sleep next_sleep(std::uint64_t bell);
+// The same sleep as those know it by whom a doorbell is to end it.
+inline Sleep without_bell(Sleep sleep) {
+  return {.name = sleep.name & ~kWithBell, .bell = 0};
+}
 
 // Whether sleeps on the connection may have an event bell: this process alone holds its end, and the peer's processes
 // are this user's.

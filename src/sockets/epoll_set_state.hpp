@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/fence.hpp"
+#include "sockets/bell.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/event_bell.hpp"
 #include "sockets/settings.hpp"
@@ -126,6 +127,7 @@ class EpollSet {
     const bool has_bell = sleep.bell != 0 && may_have_event_bell(connection);
     if (wants_room(item) && !ring_writable(*item.connection)) expect_room(*item.connection, has_bell ? sleep.bell : 0);
     if (has_bell ? (item.events & kEpollData) == 0 : !doorbell_may_stand_for_others(item)) sleep = {};
+    if (!has_bell) sleep = without_bell(sleep);
     if (edges_in_use.load(std::memory_order_relaxed)) item.connection->incoming().data.on_edges.store(1);
     item.connection->named.store(sleep.name != kRingForMe && !has_bell);
     if (item.armed) return expect_data_again(*item.connection, sleep);

@@ -190,8 +190,9 @@ bool leave_ring_for_good(Connection& connection, int fd, Why why, const Leaving&
   if (may_be_put_off && !hand_back_is_due(connection)) return false;  // another thread has tried
   if (wants_take_back(connection)) return serve_take_back(connection, fd), true;
   // A peer that sleeps until it may send on cannot be woken afterwards.
+  constexpr std::uint32_t kOverTcp = kInPoll | kOnBell;  // perhaps, where we do not hold that bell
   if (mode == kRing && connection.peer().closed.load() == 0 &&
-      (connection.incoming().room.armed.fetch_and(~std::uint32_t{kInPoll}) & kInPoll) != 0)
+      (connection.incoming().room.armed.fetch_and(~kOverTcp) & kOverTcp) != 0)
     ring_once(connection, fd);
   const bool gone =
       mode == kRing && leaving.sends_them && send_unread_before_leaving(connection, fd, *leaving.sends_them);
