@@ -127,6 +127,8 @@ void set_expect(EpollSet& set, Sleep sleep) {
   }
   for (int i = 0; i < set.nested_count; ++i) {
     EpollSet* const inner = find_set(set.nested[i].fd);
+  const bool by_own_bell = set.bell != nullptr && sleep.bell == set.bell->id.load(std::memory_order_relaxed);
+  if (by_own_bell && set.forked_to.load() != 0) sleep = without_bell(sleep);  // a fork has just begun
     if (inner == nullptr || inner == &set) continue;
     if (!set.nested[i].counted.is(*inner)) set.nested[i].counted = SetAsleep(*inner);
     set_expect(*inner, sleep.bell != 0 && inner->sleeping.load() == 1 ? sleep : Sleep{});

@@ -472,9 +472,21 @@ void wake_inherited(EpollSet& set) {
   });
 }
 
+// From here on no sleep ends by the bell of a set that a child may be told of: whoever has armed with it is woken, and
+// arms anew.
+void sets_before_fork() {
+  epoll_sets.each([](int, EpollSet* set) {
+    set->had_children = !set->may_have_bell();
+    set->forked_to.store(-1);
+    const BriefLock::Hold hold(set->lock);
+    if (set->bell == nullptr || set->sleeping.load() == 0) return;
+    for (int i = 0; i < set->active_count; ++i) (void)end_sleep(*set, *set->active[i]);
+  });
+}
+
 void sets_after_fork_in_parent(pid_t child) {
   epoll_sets.each([child](int, EpollSet* set) {
-    set->forked_to.store(set->may_have_bell() ? child : -1, std::memory_order_relaxed);
+    if (!set->had_children) set->forked_to.store(std::max(child, 0));
   });
 }
 

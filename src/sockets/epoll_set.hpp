@@ -168,7 +168,8 @@ void sets_note_resumed(Connection& connection);  // Connection::resumed
 // Sending goes over TCP, if so: the kernel is to tell of room, for which it was not asked before.
 void sets_note_back(Connection& connection);
 
-void sets_after_fork_in_parent(pid_t child);
+void sets_before_fork();
+void sets_after_fork_in_parent(pid_t child);  // negative: there is none
 void sets_after_fork_in_child(pid_t parent);
 
 }  // namespace viaduct::sockets

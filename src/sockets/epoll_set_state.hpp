@@ -193,7 +193,7 @@ class EpollSet {
     return other_holder.load() != 0;
   }
 
-  // A child may take its bell from the kernel's set.
+  // A child may wait for the kernel's set too, and would be told of its bell instead of us.
   bool may_have_bell() {
     const pid_t child = forked_to.load(std::memory_order_relaxed);
     if (child > 0 && ::kill(child, 0) != 0 && errno == ESRCH) forked_to.store(0);
@@ -244,7 +244,8 @@ class EpollSet {
   Spinner spinner{settings().spin_ns};
   Yielder yielder;
   const Bell* bell = nullptr;  // in the kernel's set too, by kernel_data_of_bell(), on edges: nobody has to hear it
-  std::atomic<pid_t> forked_to{0};  // a child that may wait for the kernel's set too; -1: more than one
+  std::atomic<pid_t> forked_to{0};  // a child that may wait for the kernel's set too; -1: more than one, or about to be
+  bool had_children = false;        // before that
   EpollSet* next_free = nullptr;
 
  private:

@@ -64,6 +64,7 @@ int begin_clone(void* given) {
 void before_fork() {
   parent = own_pid();
   table_before_fork();
+  sets_before_fork();
 }
 void in_forked_child() {
   table_after_fork_in_child();
@@ -73,7 +74,7 @@ void in_forked_child() {
   shells_after_fork();
 }
 void after_fork_in_parent(pid_t child) {
-  if (child < 0) return table_after_failed_fork();
+  if (child < 0) table_after_failed_fork();
   sets_after_fork_in_parent(child);
 }
 
