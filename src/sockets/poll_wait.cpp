@@ -1,5 +1,7 @@
 #include "sockets/poll_wait.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -276,7 +278,8 @@ class Polling {
   // What a sleep has armed, to be disarmed whatever becomes of the descriptors meanwhile, or of the thread.
   class Armed final : SleepOnStack {
    public:
-    explicit Armed(Polling& polling) : polling_(polling), expected_(polling.count_) {}
+    explicit Armed(Polling& polling)
+        : polling_(polling), expected_(polling.count_), bell_(polling.may_ask_for_one_more()) {}
     const BellOfThread& bell() const { return bell_; }
     ~Armed() { disarm(); }
 
@@ -356,6 +359,13 @@ class Polling {
   }
 
   bool wants_data(nfds_t which) const { return (entries_[which].events & kIn) != 0; }
+  // Of more than so many descriptors the kernel takes the list for an error.
+  bool may_ask_for_one_more() const {
+    constexpr nfds_t kAlways = 8;
+    rlimit limit{};
+    return count_ < kAlways || (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && count_ < limit.rlim_cur);
+  }
+
 
   // Who waits for room only could not tell its bell from one for bytes that nobody here reads.
   static void take_stale_bells(Connection& connection, int fd) {
