@@ -79,11 +79,24 @@ bool set_ready(EpollSet& set, int depth) {
   return false;
 }
 
-bool set_ready_after_all(EpollSet& set, int fd, int depth) {
+namespace {
+
+// Under the lock. Who slept on the set was woken by something else, and its bell lies there: for nobody, and seen by
+// whoever waits for the set itself. Others are rung for again, whose it may be.
+void take_late_bell(EpollSet& set, bool asleep) {
+  if (set.bell == nullptr || !set.may_have_bell()) return;
+  hear_bell(*set.bell);
+  if (set.sleeping.load() > (asleep ? 1 : 0)) ring_bell(set.bell->id.load());
+}
+
+}  // namespace
+
+bool set_ready_after_all(EpollSet& set, int fd, bool asleep, int depth) {
   constexpr int kMostLookedAt = 256;  // of a larger set that bell may be told
   if (set_ready(set, depth)) return true;
   {
     const BriefLock::Hold hold(set.lock);
+    take_late_bell(set, asleep);
     int left = kMostLookedAt;
     set.items.each([&](int member, EpollItem* item) {
       if (left-- <= 0 || item->deleted || (item->events & kEpollData) == 0 || item->connection == nullptr) return;
@@ -96,7 +109,7 @@ bool set_ready_after_all(EpollSet& set, int fd, int depth) {
     });
     for (int i = 0; depth < kDeepest && i < set.nested_count; ++i)
       if (EpollSet* const inner = find_set(set.nested[i].fd); inner != nullptr && inner != &set)
-        (void)set_ready_after_all(*inner, set.nested[i].fd, depth + 1);
+        (void)set_ready_after_all(*inner, set.nested[i].fd, asleep, depth + 1);
   }
   pollfd entry{fd, POLLIN, 0};
   return kernel::libc().poll(&entry, 1, 0) > 0 || set_ready(set, depth);
@@ -114,6 +127,8 @@ void set_expect(EpollSet& set, Sleep sleep) {
   if (set.inherited.load(std::memory_order_relaxed)) [[unlikely]]
     wake_inherited(set);
   const BriefLock::Hold hold(set.lock);
+  const bool by_own_bell = set.bell != nullptr && sleep.bell == set.bell->id.load(std::memory_order_relaxed);
+  if (by_own_bell && set.forked_to.load() != 0) sleep = without_bell(sleep);  // a fork has just begun
   const std::uint32_t most_idle =
       kIdleSleeps + kIdleSleepsForEachMember * static_cast<std::uint32_t>(set.active_count.load());
   for (int i = 0; i < set.active_count;) {
@@ -127,8 +142,6 @@ void set_expect(EpollSet& set, Sleep sleep) {
   }
   for (int i = 0; i < set.nested_count; ++i) {
     EpollSet* const inner = find_set(set.nested[i].fd);
-  const bool by_own_bell = set.bell != nullptr && sleep.bell == set.bell->id.load(std::memory_order_relaxed);
-  if (by_own_bell && set.forked_to.load() != 0) sleep = without_bell(sleep);  // a fork has just begun
     if (inner == nullptr || inner == &set) continue;
     if (!set.nested[i].counted.is(*inner)) set.nested[i].counted = SetAsleep(*inner);
     set_expect(*inner, sleep.bell != 0 && inner->sleeping.load() == 1 ? sleep : Sleep{});

@@ -119,9 +119,9 @@ int set_wait(EpollSet& set, int epoll, epoll_event* events, int most, Deadline d
 
 // For those who wait for the set itself (nested sets, poll, select).
 bool set_ready(EpollSet& set, int depth = 0);
-// Where the kernel says that the set, which is `fd`, has something: that may be a doorbell whose bytes were read before
-// it came.
-bool set_ready_after_all(EpollSet& set, int fd, int depth = 0);
+// Where the kernel says that the set, which is `fd`, has something: that may be a bell whose bytes were read before it
+// came. `asleep`: the caller is one of those who sleep on the set, still.
+bool set_ready_after_all(EpollSet& set, int fd, bool asleep, int depth = 0);
 void set_tell_kernel(EpollSet& set, int depth = 0);  // of changes that it does not know yet
 void set_expect(EpollSet& set, Sleep sleep = {});
 void set_stop_expecting(EpollSet& set);

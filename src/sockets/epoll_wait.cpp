@@ -98,7 +98,9 @@ class Waiting : Listening {
       }
       found = sleep(deadline);
       if (found != 0) return found;
-      if (deadline.expired(now_ns())) return 0;
+      const bool is_time = deadline.expired(now_ns());
+      // A bell may have rung in time, and the processor come later.
+      if (is_time) return set_.epoch.load() == epoch_ ? from_rings() : 0;
       if (set_.epoch.load() != epoch_)
         return errno = EBADF, -1;  // closed by another thread, and perhaps another one now
     }
@@ -284,7 +286,7 @@ class Waiting : Listening {
       const EpollSet::Nested& entry = set_.nested[i];
       if (entry.data != event.data.u64) continue;
       EpollSet* const inner = (entry.events & EPOLLONESHOT) == 0 ? find_set(entry.fd) : nullptr;
-      if (inner == nullptr || inner == &set_ || set_ready_after_all(*inner, entry.fd)) return false;
+      if (inner == nullptr || inner == &set_ || set_ready_after_all(*inner, entry.fd, slept_since_ != 0)) return false;
       found = true;
     }
     return found;

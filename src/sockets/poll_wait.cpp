@@ -225,7 +225,8 @@ class Polling {
         entry.revents = said;
         EpollSet* const set = entry.fd >= 0 && (entry.events & kIn) != 0 ? find_set(entry.fd) : nullptr;
         if (set != nullptr && said == 0 && set_ready(*set)) entry.revents = static_cast<short>(entry.events & kIn);
-        if (set != nullptr && (said & ~kIn) == 0 && said != 0 && !set_ready_after_all(*set, entry.fd))
+        if (set != nullptr && (said & ~kIn) == 0 && said != 0 &&
+            !set_ready_after_all(*set, entry.fd, slept_since_ != 0))
           entry.revents = 0;
       } else {
         if (rung && slept_since_ != 0) {
@@ -358,7 +359,6 @@ class Polling {
     return doorbells_settled() ? ask_kernel(nap(deadline), &armed.bell()) : ask_kernel(Deadline::at_ns(0));
   }
 
-  bool wants_data(nfds_t which) const { return (entries_[which].events & kIn) != 0; }
   // Of more than so many descriptors the kernel takes the list for an error.
   bool may_ask_for_one_more() const {
     constexpr nfds_t kAlways = 8;
@@ -366,6 +366,7 @@ class Polling {
     return count_ < kAlways || (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && count_ < limit.rlim_cur);
   }
 
+  bool wants_data(nfds_t which) const { return (entries_[which].events & kIn) != 0; }
 
   // Who waits for room only could not tell its bell from one for bytes that nobody here reads.
   static void take_stale_bells(Connection& connection, int fd) {
