@@ -160,7 +160,7 @@ VIP_RETURN finish(Vi& vi, Handshake& handshake) {
   std::unique_ptr<via::Channel> channel = handshake.take_channel();
   VIP_RETURN result = VIP_SUCCESS;
   Effects effects;
-  vi.nic().lead();
+  vi.nic().leadership().lead();
   {
     const std::lock_guard lock(vi.lock);
     vi.peer_request.reset();
@@ -176,7 +176,7 @@ VIP_RETURN finish(Vi& vi, Handshake& handshake) {
       result = VIP_INVALID_STATE;  // disconnected by another thread meanwhile
     }
   }
-  vi.nic().stop_leading();
+  vi.nic().leadership().stop();
   vi.nic().deliver(effects);
   static Counter made = counter("via.connections");
   if (result == VIP_SUCCESS) made.add();
@@ -378,7 +378,7 @@ VIP_RETURN VipDisconnect(VIP_VI_HANDLE ViHandle) {
   Effects effects;
   std::unique_ptr<via::Channel> channel;
   VIP_RETURN result = VIP_INVALID_STATE;
-  vi->nic().lead();
+  vi->nic().leadership().lead();
   {
     const std::lock_guard lock(vi->lock);
     if (vi->state() != VIP_STATE_IDLE) {
@@ -387,7 +387,7 @@ VIP_RETURN VipDisconnect(VIP_VI_HANDLE ViHandle) {
       result = VIP_SUCCESS;
     }
   }
-  vi->nic().stop_leading();
+  vi->nic().leadership().stop();
   vi->nic().deliver(effects);
   return result;
 }

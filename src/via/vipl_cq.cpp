@@ -103,9 +103,9 @@ bool Cq::has_requests() {
 
 namespace {
 
-bool look_at(Cq& cq, Cq::Entry& entry) {
+bool look_at(Cq& cq, Cq::Entry& entry, bool of_a_wait = false) {
   if (cq.pop(entry)) return true;
-  Effects effects;
+  Effects effects{.of_a_wait = of_a_wait};
   (void)cq.nic().poll(effects);
   cq.nic().deliver(effects);
   return cq.pop(entry);
@@ -165,7 +165,7 @@ VIP_RETURN VipCQWait(VIP_CQ_HANDLE CQHandle, VIP_ULONG Timeout, VIP_VI_HANDLE* V
   if (cq == nullptr || ViHandle == nullptr || RecvQueue == nullptr) return VIP_INVALID_PARAMETER;
   Cq::Entry entry;
   cq->waiters.fetch_add(1, std::memory_order_seq_cst);
-  const bool found = cq->nic().wait(deadline_after(Timeout), [&] { return look_at(*cq, entry); });
+  const bool found = cq->nic().wait(deadline_after(Timeout), [&] { return look_at(*cq, entry, true); });
   cq->waiters.fetch_sub(1, std::memory_order_seq_cst);
   if (!found) return VIP_TIMEOUT;
   tell(entry, ViHandle, RecvQueue);

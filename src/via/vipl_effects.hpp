@@ -9,8 +9,9 @@
 namespace viaduct::vipl {
 
 struct Effects {
-  bool wake = false;  // somebody sleeps who may want to know
-  std::vector<VIP_ERROR_DESCRIPTOR> errors;
+  bool of_a_wait = false;  // the caller goes on to wait: it leads again, or hands leadership on when it leaves
+  bool wake = false;       // somebody sleeps who may want to know
+  std::vector<VIP_ERROR_DESCRIPTOR> errors{};
 };
 
 }  // namespace viaduct::vipl

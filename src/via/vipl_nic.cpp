@@ -69,11 +69,9 @@ Status Nic::start() {
   token_ = {token, reinterpret_cast<std::uint64_t>(&token_value_)};
   host_ = address_of_this_host();
   asymmetric_ = fence::asymmetric();
-  local_.promise_heavy_fence();
-  std::error_code fault;
-  ready_ = via::ReadyQueue::make(kMostVis + 1, fault);
-  if (!fault) alarm_ = via::make_channel_pair({.bulk_bytes = 4096, .slots = 8}, fault);
-  if (!fault) fault = ready_->add(*alarm_.second, 0);
+  std::error_code fault = leadership_.start();
+  if (!fault) ready_ = via::ReadyQueue::make(kMostVis + 1, fault);
+  if (!fault) fault = ready_->add(leadership_.alarm(), 0);
   if (fault) return Error(fault.value(), "ready queue: " + fault.message());
   return {};
 }

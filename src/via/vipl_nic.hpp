@@ -1,8 +1,8 @@
 // An open adapter: what belongs to one VipOpenNic, and who does its work.
 //
 // Progress (vipl_progress.cpp): there is no thread. One caller at a time leads: it looks at the ready queue of all
-// attended VIs, and if it has to sleep it sleeps there. Others who wait sleep on `local_` and are woken when something
-// of theirs completes or when the leader leaves.
+// attended VIs, and if it has to sleep it sleeps there. Others who wait sleep on a futex and are woken when something
+// of theirs completes or when somebody has to lead (leader_protocol.hpp).
 #pragma once
 
 #include <viaduct/vipl.h>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/waiter.hpp"
+#include "via/leadership.hpp"
 #include "via/spin_lock.hpp"
 #include "via/vipl_cq.hpp"
 #include "via/vipl_effects.hpp"
@@ -77,14 +78,8 @@ class Nic : public std::enable_shared_from_this<Nic> {
 
   // ---- progress
   bool poll(Effects& effects);  // false: somebody else leads
-  bool try_to_lead() { return leadership_.try_lock(); }
-  // Somebody who found us leading may have gone to sleep on that: one of those must lead now.
-  void stop_leading() {
-    leadership_.unlock();
-    if (local_.must_wake()) [[unlikely]]
-      local_.wake_sleepers();
-  }
-  void lead();  // waits for leadership, waking a sleeping leader. Never under a VI's lock
+  Leadership& leadership() { return leadership_; }
+  void stop_leading(const Effects& effects) { effects.of_a_wait ? leadership_.pause() : leadership_.stop(); }
 
   // By the leader:
   std::error_code attend(Vi& vi);
@@ -92,24 +87,20 @@ class Nic : public std::enable_shared_from_this<Nic> {
 
   void add_blocked(Vi& vi);
   void remove_blocked(Vi& vi);
-  // A leader has looked at those that are blocked before it went to sleep: it has to look again.
-  bool leader_sleeps() const { return leader_sleeps_.load(std::memory_order_relaxed); }
-  void leader_has_to_know() {
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the one in sleep_as_leader()
-    if (leader_sleeps()) ring_alarm();
-  }
 
   // Calls look() until it says true or the deadline has passed, spinning first and sleeping then. False: timed out.
+  // Effects in look() are `of_a_wait`.
   template <class Look>
   bool wait(Deadline deadline, Look look);
   void light_fence() const { asymmetric_ ? fence::compiler_only() : fence::full(); }
   void deliver(Effects& effects) {
     if (effects.wake) [[unlikely]]
-      wake_waiters();
-    if (!effects.errors.empty()) [[unlikely]]
+      leadership_.tell_waiters();
+    if (!effects.errors.empty()) [[unlikely]] {
+      leadership_.leave();  // the program's handler may take its time
       report(effects);
+    }
   }
-  void wake_waiters();
 
   // ---- errors and notify functions
   using ErrorHandler = void (*)(VIP_PVOID, VIP_ERROR_DESCRIPTOR*);
@@ -127,7 +118,6 @@ class Nic : public std::enable_shared_from_this<Nic> {
   void press_on(Effects& effects);
   bool ask_for_room(Effects& effects);
   SleepResult sleep_as_leader(Deadline deadline, const Clock& clock);
-  void ring_alarm();
   void report(Effects& effects);
 
   const std::string name_;
@@ -145,17 +135,12 @@ class Nic : public std::enable_shared_from_this<Nic> {
   std::vector<std::weak_ptr<RemoteNic>> remotes_;
   std::map<std::string, std::shared_ptr<Listener>> listeners_;
 
-  via::SpinLock leadership_;
-  std::atomic<int> claims_{0};              // who wait for leadership: the leader does not sleep
-  via::ChannelPair alarm_;                  // a message to ourselves wakes a leader that sleeps in the ready queue
+  Leadership leadership_;
   std::unique_ptr<via::ReadyQueue> ready_;  // goes before the channels in it
   std::vector<Vi*> leftovers_;              // attended VIs that have more than one visit took
-  via::SpinLock alarm_lock_;
-  WaitWord local_;
   via::SpinLock blocked_lock_;
   std::vector<Vi*> blocked_;
   std::atomic<int> blocked_count_{0};
-  std::atomic<bool> leader_sleeps_{false};
 
   std::mutex error_mutex_;
   VIP_PVOID error_context_ = nullptr;
@@ -167,10 +152,8 @@ class Nic : public std::enable_shared_from_this<Nic> {
 class Nic::LeaderSleeper final : public Sleeper {
  public:
   explicit LeaderSleeper(Nic& nic) : nic_(nic) {}
-  SleepResult sleep(WaitWord& word, std::uint32_t armed, Deadline deadline, const Clock& clock) override {
-    if (nic_.claims_.load(std::memory_order_acquire) == 0 && nic_.try_to_lead())
-      return nic_.sleep_as_leader(deadline, clock);
-    return word.sleep(armed, deadline, clock);
+  SleepResult sleep(WaitWord&, std::uint32_t armed, Deadline deadline, const Clock& clock) override {
+    return nic_.leadership_.sleep(armed, deadline, clock, [&] { return nic_.sleep_as_leader(deadline, clock); });
   }
 
  private:
@@ -181,8 +164,10 @@ template <class Look>
 bool Nic::wait(Deadline deadline, Look look) {
   LeaderSleeper sleeper(*this);
   for (;;) {
-    const WaitResult result = waiter().wait(local_, sleeper, deadline, look);
-    if (result != WaitResult::interrupted) return result == WaitResult::ready;
+    const WaitResult result = waiter().wait(leadership_.word(), sleeper, deadline, look);
+    if (result == WaitResult::interrupted) continue;
+    leadership_.leave();
+    return result == WaitResult::ready;
   }
 }
 

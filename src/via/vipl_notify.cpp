@@ -38,7 +38,7 @@ bool Notifier::add(const std::shared_ptr<Vi>& vi, bool receive, WorkQueue::Reque
     queue.requests.push_back(request);
     queue.waiters.fetch_add(1, std::memory_order_seq_cst);
   }
-  nic_.wake_waiters();
+  nic_.leadership().tell_waiters();
   return true;
 }
 
@@ -49,7 +49,7 @@ bool Notifier::add(const std::shared_ptr<Cq>& cq, Cq::Request request) {
     add_once(cqs_, cq);
     cq->add_request(request);
   }
-  nic_.wake_waiters();
+  nic_.leadership().tell_waiters();
   return true;
 }
 
@@ -74,7 +74,7 @@ void Notifier::stop() {
   stopping_.store(true, std::memory_order_seq_cst);
   if (!thread_.joinable()) return;
   if (thread_.get_id() == std::this_thread::get_id()) return thread_.detach();
-  nic_.wake_waiters();
+  nic_.leadership().tell_waiters();
   thread_.join();
 }
 
@@ -91,7 +91,7 @@ void Notifier::run() {
 }
 
 bool Notifier::look() {
-  Effects effects;
+  Effects effects{.of_a_wait = true};
   (void)nic_.poll(effects);
   nic_.deliver(effects);
   const std::lock_guard lock(mutex_);
@@ -102,7 +102,7 @@ bool Notifier::look() {
 
 // False: it has no request any more.
 bool Notifier::take_calls_of(Vi& vi) {
-  Effects effects;
+  Effects effects{.of_a_wait = true};
   bool more = false;
   vi.lock.lock();
   for (const bool receive : {false, true}) {

@@ -43,15 +43,6 @@ void Nic::leave_alone(Vi& vi) {
   vi.leftover = false;
 }
 
-void Nic::lead() {
-  claims_.fetch_add(1, std::memory_order_acq_rel);
-  if (!leadership_.try_lock()) {
-    ring_alarm();
-    leadership_.lock();
-  }
-  claims_.fetch_sub(1, std::memory_order_acq_rel);
-}
-
 void Nic::add_blocked(Vi& vi) {
   const std::lock_guard lock(blocked_lock_);
   blocked_.push_back(&vi);
@@ -66,9 +57,9 @@ void Nic::remove_blocked(Vi& vi) {
 // ---- looking
 
 bool Nic::poll(Effects& effects) {
-  if (!try_to_lead()) return false;
+  if (!leadership_.try_lead()) return false;
   poll_as_leader(effects);
-  stop_leading();
+  stop_leading(effects);
   return true;
 }
 
@@ -90,8 +81,7 @@ void Nic::poll_as_leader(Effects& effects) {
 void Nic::visit(std::span<const std::uint64_t> tags, Effects& effects) {
   for (const std::uint64_t tag : tags) {
     if (tag == kAlarmTag) {
-      via::Fragment fragment;
-      while (alarm_.second->peek(fragment) == via::Got::fragment) alarm_.second->consume();
+      leadership_.quiet_alarm();
       continue;
     }
     Vi& vi = *reinterpret_cast<Vi*>(tag);  // attended: it leaves the ready queue before it goes
@@ -141,32 +131,15 @@ SleepResult Nic::sleep_as_leader(Deadline deadline, const Clock& clock) {
   std::uint64_t tags[kTagsAtOnce];
   std::size_t count = 0;
   bool ready = !leftovers_.empty();
-  leader_sleeps_.store(true, std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the one in leader_has_to_know()
   if (blocked_count_.load(std::memory_order_relaxed) != 0 && !ask_for_room(effects)) ready = true;
   if (!ready && !effects.wake) count = ready_->wait(tags, milliseconds_left(deadline, clock));
-  leader_sleeps_.store(false, std::memory_order_relaxed);
+  leadership_.get_up();
   visit({tags, count}, effects);
   if (ready) poll_as_leader(effects);
-  leadership_.unlock();
-  // Also those for whom nothing came: one of them may have to lead in our place.
-  if (local_.must_wake()) local_.wake_sleepers();
-  effects.wake = false;
+  leadership_.pause();
   deliver(effects);
-  while (claims_.load(std::memory_order_acquire) != 0) ::sched_yield();
+  while (leadership_.is_claimed()) ::sched_yield();
   return count > 0 || ready || !deadline.expired(clock.now_ns()) ? SleepResult::woken : SleepResult::timeout;
-}
-
-void Nic::wake_waiters() {
-  if (!local_.must_wake()) return;
-  local_.wake_sleepers();
-  ring_alarm();
-}
-
-// A full alarm is as good: the leader has something to read.
-void Nic::ring_alarm() {
-  const std::lock_guard lock(alarm_lock_);
-  (void)alarm_.first->try_send({}, 0);
 }
 
 }  // namespace viaduct::vipl

@@ -148,7 +148,7 @@ void Vi::flush(bool receive, Effects& effects) {
 // are errors to report.
 void Vi::unlock_and_deliver(Effects& effects) {
   if (effects.wake) [[unlikely]]
-    nic_->wake_waiters();
+    nic_->leadership().tell_waiters();
   effects.wake = false;
   const std::shared_ptr<Nic> adapter = effects.errors.empty() ? nullptr : nic_;
   lock.unlock();
@@ -162,9 +162,9 @@ void Vi::unlock_and_deliver(Effects& effects) {
 bool Vi::may_receive_and(Effects& effects, bool receive_queue) {
   if (state_ != VIP_STATE_CONNECTED) return false;
   const bool lead = attended;
-  if (lead && !nic_->try_to_lead()) return false;
+  if (lead && !nic_->leadership().try_lead()) return false;
   (void)receive_some(receive_queue ? Enough::one_receive : Enough::one_send, effects);
-  if (lead) nic_->stop_leading();
+  if (lead) nic_->stop_leading(effects);
   return true;
 }
 
@@ -196,8 +196,8 @@ VIP_RETURN post(VIP_VI_HANDLE handle, bool receive, VIP_DESCRIPTOR* descriptor, 
   return result;
 }
 
-VIP_RETURN done(Vi& vi, bool receive, VIP_DESCRIPTOR** descriptor) {
-  Effects effects;
+VIP_RETURN done(Vi& vi, bool receive, VIP_DESCRIPTOR** descriptor, bool of_a_wait = false) {
+  Effects effects{.of_a_wait = of_a_wait};
   vi.lock.lock();
   const VIP_RETURN result = vi.take_completed(receive, descriptor, effects);
   vi.unlock_and_deliver(effects);
@@ -221,7 +221,7 @@ VIP_RETURN wait(VIP_VI_HANDLE handle, bool receive, VIP_ULONG timeout, VIP_DESCR
   WorkQueue& queue = vi->queue(receive);
   queue.waiters.fetch_add(1, std::memory_order_seq_cst);
   const bool found =
-      vi->nic().wait(deadline, [&] { return (result = done(*vi, receive, descriptor)) != VIP_NOT_DONE; });
+      vi->nic().wait(deadline, [&] { return (result = done(*vi, receive, descriptor, true)) != VIP_NOT_DONE; });
   queue.waiters.fetch_sub(1, std::memory_order_seq_cst);
   return found ? result : VIP_TIMEOUT;
 }
@@ -242,13 +242,13 @@ bool ask_for_attention(Vi& vi) {
     vi.wants_attention = true;
     if (vi.attended || vi.state() != VIP_STATE_CONNECTED) return true;
   }
-  vi.nic().lead();
+  vi.nic().leadership().lead();
   bool attended = true;
   {
     const std::lock_guard lock(vi.lock);
     if (vi.state() == VIP_STATE_CONNECTED) attended = !vi.nic().attend(vi);
   }
-  vi.nic().stop_leading();
+  vi.nic().leadership().stop();
   return attended;
 }
 

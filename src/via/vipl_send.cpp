@@ -168,7 +168,7 @@ bool Vi::run_all_sends(Effects& effects) {
   const bool stuck = pushed != Pushed::all;
   if (stuck) complete(false, effects);  // what may_offer() has found
   set_blocked((stuck || offers_.unfinished != 0) && state_ == VIP_STATE_CONNECTED);
-  if (blocked && offers_.made != offers_before) nic_->leader_has_to_know();
+  if (blocked && offers_.made != offers_before) nic_->leadership().leader_has_to_know();
   return !stuck;
 }
 
@@ -178,7 +178,7 @@ void Vi::set_blocked(bool now) {
   blocked = now;
   if (now) {
     nic_->add_blocked(*this);
-    return nic_->leader_has_to_know();
+    return nic_->leadership().leader_has_to_know();
   }
   nic_->remove_blocked(*this);
   registrations_.view().vi(slot_).wants_room.store(0, std::memory_order_relaxed);

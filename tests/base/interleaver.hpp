@@ -4,7 +4,9 @@
 // deterministic, so its state is the list of answers it has got: to let it take one more step, the function is run
 // again from its start, given the recorded answers, and stopped after the next operation. A state of the whole system
 // is thus a value: memory, store buffers, answers. The search visits each reachable value once, which covers all
-// schedules; how many schedules that are is counted on the way.
+// schedules; how many schedules that are is counted on the way. A long function says by go_on_from() where what it was
+// answered no longer matters: it is run from there then, and states that differ in nothing else are one. A function
+// that may go round for ever has to.
 //
 // The machine:
 //   store         goes to the thread's own buffer, a FIFO; moving its oldest entry to memory is a step of its own
@@ -14,13 +16,16 @@
 //   fence_all     drains everybody's buffer: membarrier
 //   sleep, wake   a futex: sleep falls asleep only while memory holds the expected value, and only a wake ends it.
 //                 Both drain the own buffer, as the kernel's locks do
+//   await         looks at memory until it holds a value: one step, taken when it does
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace viaduct::testing {
@@ -29,7 +34,7 @@ class Interleaver {
  public:
   using Body = std::function<void(Interleaver&)>;
   using Address = std::uint8_t;
-  static constexpr std::size_t kAddresses = 4;
+  static constexpr std::size_t kAddresses = 9;
 
   struct Outcome {
     double schedules = 0;  // complete ones; there may be more than 2^64
@@ -51,6 +56,18 @@ class Interleaver {
     return outcome_;
   }
 
+  // The stage a body is at, 0 at first, and the value it has kept for it.
+  std::uint32_t stage() const { return state_->threads[running_].stage; }
+  std::uint32_t kept() const { return state_->threads[running_].kept; }
+  // Ends this run of the body; the next one begins at that stage. At least one operation comes before.
+  [[noreturn]] void go_on_from(std::uint32_t stage, std::uint32_t kept = 0) {
+    Thread& self = state_->threads[running_];
+    self.answers.clear();
+    self.stage = stage;
+    self.kept = kept;
+    throw StepTaken{};
+  }
+
   // What thread bodies call.
   void store(Address address, std::uint32_t value) {
     operation([&](State&, Thread& self) { return self.buffer.push_back({address, value}), 0u; });
@@ -68,6 +85,20 @@ class Interleaver {
       const std::uint32_t before = state.memory[address];
       state.memory[address] |= bits;
       return before;
+    });
+  }
+  std::uint32_t fetch_add(Address address, std::uint32_t by) {
+    return operation([&](State& state, Thread& self) {
+      drain(state, self);
+      const std::uint32_t before = state.memory[address];
+      state.memory[address] += by;
+      return before;
+    });
+  }
+  std::uint32_t exchange(Address address, std::uint32_t value) {
+    return operation([&](State& state, Thread& self) {
+      drain(state, self);
+      return std::exchange(state.memory[address], value);
     });
   }
   bool compare_exchange(Address address, std::uint32_t from, std::uint32_t to) {
@@ -95,11 +126,20 @@ class Interleaver {
       return 0u;
     });
   }
+  void await(Address address, std::uint32_t value) {
+    operation([&](State& state, Thread& self) {
+      drain(state, self);
+      self.awaits = self.asleep = state.memory[address] != value;
+      self.bed = address;
+      self.awaited = value;
+      return 0u;
+    });
+  }
   void wake_all(Address address) {
     operation([&](State& state, Thread& self) {
       drain(state, self);
       for (Thread& thread : state.threads)
-        if (thread.bed == address) thread.asleep = false;
+        if (thread.bed == address && !thread.awaits) thread.asleep = false;
       return 0u;
     });
   }
@@ -112,8 +152,12 @@ class Interleaver {
   struct Thread {
     std::vector<std::uint32_t> answers;
     std::vector<Entry> buffer;
+    std::uint32_t stage = 0;
+    std::uint32_t kept = 0;
     Address bed = 0;
+    std::uint32_t awaited = 0;
     bool asleep = false;
+    bool awaits = false;  // asleep until memory holds `awaited`
     bool done = false;
   };
   struct State {
@@ -176,8 +220,10 @@ class Interleaver {
         flushed.buffer.erase(flushed.buffer.begin());
         follow(i, 'f', next);
       }
-      if (thread.asleep || thread.done) continue;
+      const bool comes = thread.awaits && state.memory[thread.bed] == thread.awaited;
+      if ((thread.asleep && !comes) || thread.done) continue;
       State next = state;
+      if (comes) next.threads[i].asleep = next.threads[i].awaits = false;
       step(next, i);
       follow(i, 's', next);
     }
@@ -190,10 +236,15 @@ class Interleaver {
   }
 
   static std::string key_of(const State& state) {
-    std::string key(reinterpret_cast<const char*>(state.memory.data()), sizeof state.memory);
-    const auto number = [&](std::uint32_t n) { key.append(reinterpret_cast<const char*>(&n), sizeof n); };
+    std::string key;
+    const auto number = [&](std::uint32_t n) {  // nearly all are small
+      key += static_cast<char>(std::min<std::uint32_t>(n, 255));
+      if (n >= 255) key.append(reinterpret_cast<const char*>(&n), sizeof n);
+    };
+    for (const std::uint32_t value : state.memory) number(value);
     for (const Thread& thread : state.threads) {
       number(static_cast<std::uint32_t>(thread.answers.size()) << 2 | thread.asleep << 1 | thread.done);
+      number(thread.stage), number(thread.kept);
       for (const std::uint32_t answer : thread.answers) number(answer);
       number(static_cast<std::uint32_t>(thread.buffer.size()));
       for (const Entry& entry : thread.buffer) number(entry.address), number(entry.value);
