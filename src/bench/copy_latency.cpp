@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/topology.hpp"
+#include "bench/bare_loop.hpp"
 #include "bench/copy_buffers.hpp"
 #include "bench/partner.hpp"
 #include "bench/suite.hpp"
@@ -22,6 +23,10 @@ using copy::Order;
 constexpr const char* kMemcpy = "memcpy";
 constexpr const char* kTuned = "memcpy, tuned threshold";
 constexpr const char* kLatency = "latency";
+constexpr const char* kLoop = "bare loop, one thread";
+constexpr const char* kLoopByTwo = "bare loop, two threads";
+constexpr const char* kAlone = "engine, stream, one thread";
+constexpr const char* kShared = "engine, stream, shared";
 
 constexpr copy::Options kKeep{Intent::keep, Order::unordered, 0, Choice::any};
 constexpr copy::Options kStream{Intent::stream, Order::unordered, 0, Choice::any};
@@ -95,11 +100,31 @@ class CopyLatency {
     if (tuned_)
       suite_.add({name, kTuned, Kind::peer, kLatency, "us", Better::lower,
                   [this, size, count] { return tuned_->cold_copy_ns(size, count) / 1000; }});
-    add(name, "engine, stream, one thread", Kind::us, size, count, *cold_, true, 0, engine<kStreamAlone>());
-    add(name, "engine, stream, shared", Kind::us, size, count, *cold_, true, 0, engine<kStream>());
+    add(name, kAlone, Kind::us, size, count, *cold_, true, 0, engine<kStreamAlone>());
+    add(name, kShared, Kind::us, size, count, *cold_, true, 0, engine<kStream>());
     if (!large) return;
-    suite_.expect({name, kLatency, "engine, stream, one thread", kMemcpy, Better::lower, 1 / 1.6});
-    suite_.expect({name, kLatency, "engine, stream, shared", kMemcpy, Better::lower, 1 / 2.2});
+    add(name, kLoop, Kind::floor, size, count, *cold_, true, 0,
+        [](const std::byte* from, std::byte* to, std::size_t n) {
+          BareLoop::copy(BareLoop::Way::past_caches, to, from, n);
+        });
+    suite_.expect({name, kLatency, kAlone, kLoop, Better::lower, 1.05});
+    suite_.expect({name, kLatency, kAlone, kMemcpy, Better::lower, 1 / 0.97});
+    if (placement().mine == placement().theirs) return;
+    add_cold_floor_by_two(name, size, count);
+    suite_.expect({name, kLatency, kShared, kLoopByTwo, Better::lower, 1.25});
+  }
+
+  void add_cold_floor_by_two(const std::string& name, std::size_t size, int count) {
+    suite_.add({name, kLoopByTwo, Kind::floor, kLatency, "us", Better::lower, [this, size, count] {
+                  const BareLoop::Awake awake(loop_);
+                  const double time = nanoseconds([&] {
+                    for (int i = 0; i < count; ++i) {
+                      cold_->next(size);
+                      loop_.copy_by_two(BareLoop::Way::past_caches, cold_->target(), cold_->source(), size);
+                    }
+                  });
+                  return time / count / 1000;
+                }});
   }
 
   // Destination a few bytes behind the source modulo 4096. Some processors' memcpy falls to a fraction there; where it
@@ -153,6 +178,7 @@ class CopyLatency {
   std::optional<ColdPair> cold_;
   std::optional<ColdPair> hot_;
   std::optional<TunedMemcpy> tuned_;
+  BareLoop loop_{placement().theirs};
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "base/byte_ring.hpp"
 #include "base/clock.hpp"
 #include "base/config.hpp"
+#include "base/copy_loop.hpp"
 #include "base/slot_ring.hpp"
 #include "base/waiter.hpp"
 #include "bench/partner.hpp"
@@ -108,6 +109,49 @@ class BytePipe final : public Pipe {
   ByteConsumer consumer_;
   FutexSleeper futex_;
   Waiter waiter_{spin_bound_ns()};
+};
+
+// The floor of a stream: two bare copies, into one of a few places and out of it, and a flag for each place. Nobody
+// sleeps, nothing is checked.
+class TwoCopies final : public Pipe {
+ public:
+  static constexpr std::size_t bytes() { return kPlaces * (kCacheLine + kPlace); }
+
+  explicit TwoCopies(std::byte* memory) : flags_(memory), places_(memory + kPlaces * kCacheLine) {}
+
+  void send(std::span<const std::byte> message) override {
+    for (; !message.empty(); ++sent_) {
+      const std::size_t size = std::min(message.size(), kPlace);
+      auto& full = flag(sent_);
+      while (full.load(std::memory_order_acquire) != 0) cpu_relax();
+      copy_through_ring(place(sent_), message.data(), size);
+      full.store(1, std::memory_order_release);
+      message = message.subspan(size);
+    }
+  }
+  void receive(std::span<std::byte> message) override {
+    for (; !message.empty(); ++received_) {
+      const std::size_t size = std::min(message.size(), kPlace);
+      auto& full = flag(received_);
+      while (full.load(std::memory_order_acquire) == 0) cpu_relax();
+      copy_through_ring(message.data(), place(received_), size);
+      full.store(0, std::memory_order_release);
+      message = message.subspan(size);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kPlaces = 8, kPlace = 64 << 10;
+
+  std::atomic<std::uint32_t>& flag(std::uint64_t turn) {
+    return *reinterpret_cast<std::atomic<std::uint32_t>*>(flags_ + turn % kPlaces * kCacheLine);
+  }
+  std::byte* place(std::uint64_t turn) { return places_ + turn % kPlaces * kPlace; }
+
+  std::byte* flags_;
+  std::byte* places_;
+  std::uint64_t sent_ = 0;
+  std::uint64_t received_ = 0;
 };
 
 // A kernel descriptor pair: a pipe, a UNIX socket; blocking as programs use it, or spinning on it.

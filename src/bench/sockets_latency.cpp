@@ -58,8 +58,6 @@ class SocketsLatency {
                  [pair = each.pair, size, count = each.count] { return pair->round_trip_us(size, count); }});
     if (size > kSmall) return;
     suite.expect({name, kMetric, SocketsSuite::kUs, SocketsSuite::kLine, Better::lower, 2});
-    suite.expect({name, kMetric, SocketsSuite::kUs, SocketsSuite::kTcp, Better::lower, 1.0 / 300});
-    suite.expect({name, kMetric, SocketsSuite::kUs, SocketsSuite::kTcpSpinning, Better::lower, 1.0 / 30});
     suite.expect({name, kMetric, kEpoll, SocketsSuite::kLine, Better::lower, 2.5});
     suite.expect({name, kMetric, crowded, SocketsSuite::kLine, Better::lower, 2.5});
   }

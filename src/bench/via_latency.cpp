@@ -70,8 +70,7 @@ class ViaLatency {
       for (const Row& row : rows)
         if (size <= row.most) via_.add_one_way(row.entry, size, size > 4096 ? row.small / 10 : row.small);
     const std::string small = size_name(kSizes[0]);
-    via_.suite().expect({small, ViaSuite::kOneWay, kPolling, kLine, Better::lower, 2.5});
-    via_.suite().expect({small, ViaSuite::kOneWay, kPolling, ViaSuite::kFabric, Better::lower, 0.6});
+    via_.suite().expect({small, ViaSuite::kOneWay, kPolling, kLine, Better::lower, 1.8});
     return {};
   }
 
