@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include "sockets/export.hpp"
@@ -15,6 +16,7 @@
 #include "sockets/short_message.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
+#include "sockets/user_memory.hpp"
 
 namespace viaduct::sockets {
 
@@ -93,7 +95,8 @@ void say_what_is_left(Connection& connection, int fd, msghdr& message, std::size
 }
 
 ssize_t receive_message(Connection& connection, int fd, msghdr& message, int flags) {
-  if ((flags & kNotOfTheStream) != 0) return libc().recvmsg(fd, &message, flags);
+  const bool bad_name = message.msg_name != nullptr && message.msg_namelen > INT_MAX;
+  if ((flags & kNotOfTheStream) != 0 || bad_name) return libc().recvmsg(fd, &message, flags);
   const bool nothing = Pieces(message.msg_iov, message.msg_iovlen).done();
   const ssize_t got = nothing ? receive_nothing(connection, fd, flags)
                               : receive_pieces(connection, fd, message.msg_iov, message.msg_iovlen, flags);
@@ -107,18 +110,26 @@ ssize_t receive_message(Connection& connection, int fd, msghdr& message, int fla
   return got;
 }
 
-// The kernel has the right answer.
-bool bad_pieces(const iovec* pieces, std::size_t count) {
+// The kernel has the right answer. On the ring bad memory is a fault, as docs/sockets.md says: nothing is asked there.
+bool bad_pieces(const Connection& connection, const iovec* pieces, std::size_t count) {
   if (count > IOV_MAX) return true;
+  if (!connection.attached() && !is_readable(pieces, count * sizeof *pieces)) return true;
   return std::any_of(pieces, pieces + count, [](const iovec& piece) { return piece.iov_len > SSIZE_MAX; });
 }
-bool bad_pieces(const iovec* pieces, int count) {
-  return count < 0 || bad_pieces(pieces, static_cast<std::size_t>(count));
+bool bad_pieces(const Connection& connection, const iovec* pieces, int count) {
+  return count < 0 || bad_pieces(connection, pieces, static_cast<std::size_t>(count));
+}
+bool bad_message(const Connection& connection, const msghdr* message) {
+  if (!connection.attached() && !is_readable(message)) return true;
+  return bad_pieces(connection, message->msg_iov, message->msg_iovlen);
 }
 
+constexpr socklen_t kLongestName = sizeof(sockaddr_storage);
+constexpr unsigned kMostMessages = UIO_MAXIOV;  // of one sendmmsg()
+
 // Asked without a byte to send; an error that waits for this call is told by it.
-bool refused_control(int fd, const msghdr& given) {
-  if (given.msg_controllen == 0) [[likely]]
+bool is_refused(int fd, const msghdr& given) {
+  if (given.msg_controllen == 0 && given.msg_namelen <= kLongestName) [[likely]]
     return false;
   msghdr message = given;
   message.msg_iovlen = 0;
@@ -282,7 +293,7 @@ extern "C" {
 VIADUCT_EXPORT ssize_t readv(int fd, const iovec* pieces, int count) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().readv(fd, pieces, count); };
-  if (connection == nullptr || bad_pieces(pieces, count)) return call();
+  if (connection == nullptr || bad_pieces(*connection, pieces, count)) return call();
   return receiving(*connection, fd, call,
                    [&] { return receive_pieces(*connection, fd, pieces, static_cast<std::size_t>(count), 0); });
 }
@@ -291,7 +302,7 @@ VIADUCT_EXPORT ssize_t readv(int fd, const iovec* pieces, int count) {
 VIADUCT_EXPORT ssize_t preadv2(int fd, const iovec* pieces, int count, off_t offset, int flags) {
   const auto call = [&] { return libc().preadv2(fd, pieces, count, offset, flags); };
   Connection* const connection = connection_for_flags(fd, offset, flags);
-  if (connection == nullptr || bad_pieces(pieces, count)) return call();
+  if (connection == nullptr || bad_pieces(*connection, pieces, count)) return call();
   return receiving(*connection, fd, call, [&] {
     return receive_pieces(*connection, fd, pieces, static_cast<std::size_t>(count), message_flags(flags));
   });
@@ -303,14 +314,14 @@ VIADUCT_EXPORT ssize_t preadv64v2(int fd, const iovec* pieces, int count, off64_
 VIADUCT_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().recvmsg(fd, message, flags); };
-  if (connection == nullptr || bad_pieces(message->msg_iov, message->msg_iovlen)) return call();
+  if (connection == nullptr || bad_message(*connection, message)) return call();
   return receiving(*connection, fd, call, [&] { return receive_message(*connection, fd, *message, flags); });
 }
 
 // Messages of a stream are what each buffer takes. The time limit is looked at between them only, as the kernel does.
 VIADUCT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
   Connection* const connection = find_connection(fd);
-  if (connection == nullptr || (timeout != nullptr && !is_good(*timeout)))
+  if (connection == nullptr || (timeout != nullptr && (!is_readable(timeout) || !is_good(*timeout))))
     return libc().recvmmsg(fd, messages, count, flags, timeout);
   if (!connection->attached()) {
     const auto call = [&] { return libc().recvmmsg(fd, messages, count, flags, timeout); };
@@ -346,6 +357,8 @@ VIADUCT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags
 
 [[gnu::hot]] VIADUCT_EXPORT ssize_t sendto(int fd, const void* buffer, size_t size, int flags, const sockaddr* to,
                                            socklen_t length) {
+  if (to != nullptr && length > kLongestName) [[unlikely]]
+    return libc().sendto(fd, buffer, size, flags, to, length);  // which refuses it
   if (const std::size_t sent = send_at_once(fd, buffer, size, flags); sent != 0) [[likely]]
     return static_cast<ssize_t>(sent);
   return sendto_otherwise(fd, buffer, size, flags, to, length);
@@ -354,7 +367,7 @@ VIADUCT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags
 VIADUCT_EXPORT ssize_t writev(int fd, const iovec* pieces, int count) {
   Connection* const connection = find_connection(fd);
   const auto call = [&] { return libc().writev(fd, pieces, count); };
-  if (connection == nullptr || bad_pieces(pieces, count)) return call();
+  if (connection == nullptr || bad_pieces(*connection, pieces, count)) return call();
   if (Pieces(pieces, static_cast<std::size_t>(count)).done())
     return call();  // nothing, whatever the connection's state
   return sending(*connection, fd, call,
@@ -364,7 +377,7 @@ VIADUCT_EXPORT ssize_t writev(int fd, const iovec* pieces, int count) {
 VIADUCT_EXPORT ssize_t pwritev2(int fd, const iovec* pieces, int count, off_t offset, int flags) {
   const auto call = [&] { return libc().pwritev2(fd, pieces, count, offset, flags); };
   Connection* const connection = connection_for_flags(fd, offset, flags);
-  if (connection == nullptr || bad_pieces(pieces, count)) return call();
+  if (connection == nullptr || bad_pieces(*connection, pieces, count)) return call();
   if (Pieces(pieces, static_cast<std::size_t>(count)).done()) return call();
   return sending(*connection, fd, call, [&] {
     return send_pieces(*connection, fd, pieces, static_cast<std::size_t>(count), message_flags(flags));
@@ -381,19 +394,20 @@ VIADUCT_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
     release_passed(message);
     return call();
   }
-  if (bad_pieces(message->msg_iov, message->msg_iovlen)) return call();
+  if (bad_message(*connection, message)) return call();
   leave_to_kernel_for(flags, *connection, fd);
   return sending(*connection, fd, call, [&] {
-    if (refused_control(fd, *message)) return ssize_t{-1};
+    if (is_refused(fd, *message)) return ssize_t{-1};
     return send_pieces(*connection, fd, message->msg_iov, message->msg_iovlen, flags);
   });
 }
 
 VIADUCT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   Connection* const connection = find_connection(fd);
+  count = std::min(count, kMostMessages);
   const auto call = [&] { return libc().sendmmsg(fd, messages, count, flags); };
   if (connection == nullptr) {
-    for (unsigned i = 0; i < count; ++i) release_passed(&messages[i].msg_hdr);
+    for (unsigned i = 0; i < count && is_readable(&messages[i]); ++i) release_passed(&messages[i].msg_hdr);
     return call();
   }
   leave_to_kernel_for(flags, *connection, fd);
@@ -402,7 +416,11 @@ VIADUCT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags
   unsigned done = 0;
   for (; done < count; ++done) {
     const msghdr& message = messages[done].msg_hdr;
-    if (refused_control(fd, message)) break;
+    if (bad_pieces(*connection, message.msg_iov, message.msg_iovlen)) {
+      (void)libc().sendmsg(fd, &message, flags);  // which says why
+      break;
+    }
+    if (is_refused(fd, message)) break;
     const std::size_t whole = Pieces(message.msg_iov, message.msg_iovlen).bytes_left();
     const ssize_t sent = send_pieces(*connection, fd, message.msg_iov, message.msg_iovlen, flags);
     if (sent < 0) break;

@@ -25,6 +25,12 @@ bool is_pipe(int fd) {
   return ::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode);
 }
 
+// `access`: O_RDONLY or O_WRONLY.
+bool may_be_used_to(int fd, int access) {
+  const int opened = libc().fcntl(fd, F_GETFL) & O_ACCMODE;
+  return opened == access || opened == O_RDWR;
+}
+
 // Looked at, written to the pipe, and only then taken: a pipe that takes less loses nothing.
 ssize_t splice_some(Connection& connection, int in, int pipe, std::size_t size, bool may_wait) {
   char buffer[4096];  // what a pipe with room at all takes without blocking
@@ -74,17 +80,23 @@ VIADUCT_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count
   return sendfile(out, in, offset, count);
 }
 
-// What the kernel moves as pages is copied here.
+// What the kernel moves as pages is copied here; what it refuses, it refuses before it moves anything.
 VIADUCT_EXPORT ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t size, unsigned flags) {
+  constexpr unsigned kKnown = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT;
   const auto call = [&] { return libc().splice(in, in_offset, out, out_offset, size, flags); };
-  if (Connection* const to = find_connection(out);
-      to != nullptr && is_pipe(in) && in_offset == nullptr && out_offset == nullptr && size != 0)
+  Connection* const to = find_connection(out);
+  Connection* const from = find_connection(in);
+  if (to == nullptr && from == nullptr) return call();
+  if (in_offset != nullptr || out_offset != nullptr || size == 0 || (flags & ~kKnown) != 0) return call();
+  if (to != nullptr && is_pipe(in)) {
+    if (!may_be_used_to(in, O_RDONLY)) return call();
     return sending(
         *to, out, call,
         [&] { return keeping_errno([&] { return stream_splice(*to, out, in, std::min(size, kMostAtOnce), flags); }); },
         size);
-  Connection* const from = find_connection(in);
-  if (from != nullptr && from->attached() && is_pipe(out)) return splice_out(*from, in, out, size, flags);
+  }
+  if (from != nullptr && from->attached() && is_pipe(out))
+    return may_be_used_to(out, O_WRONLY) ? splice_out(*from, in, out, size, flags) : call();
   if (from != nullptr && from->life.load() != Life::plain) make_plain(*from, in, Why::handed_back);
   return call();
 }

@@ -21,6 +21,7 @@
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
 #include "sockets/uring.hpp"
+#include "sockets/user_memory.hpp"
 #include "sockets/wait.hpp"
 
 namespace viaduct::sockets {
@@ -190,7 +191,8 @@ VIADUCT_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
 VIADUCT_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
   Connection* const connection = find_connection(fd);
   const bool again = connection != nullptr && connection->life.load() != Life::plain && address != nullptr &&
-                     length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC;
+                     length >= sizeof address->sa_family && is_readable(&address->sa_family) &&
+                     address->sa_family == AF_UNSPEC;
   if (connection != nullptr) {
     note_tcp_use();
     Opened nobody = Opened::unknown;  // or it is connected already, as the kernel will say

@@ -18,6 +18,7 @@
 #include "sockets/table.hpp"
 #include "sockets/tcp_position.hpp"
 #include "sockets/transfer.hpp"
+#include "sockets/user_memory.hpp"
 
 namespace viaduct::sockets {
 
@@ -117,7 +118,7 @@ VIADUCT_EXPORT int setsockopt(int fd, int level, int option, const void* value, 
   if (connection == nullptr) return libc().setsockopt(fd, level, option, value, size);
   if (is_kernel_feature(level, option)) leave_to_kernel(fd);
   std::atomic<int>* const kept = kept_option(*connection, level, option);
-  if (kept == nullptr || value == nullptr || size < sizeof(int)) {
+  if (kept == nullptr || size < sizeof(int) || !is_readable(static_cast<const int*>(value))) {
     const int result = libc().setsockopt(fd, level, option, value, size);
     if (level == SOL_SOCKET && (option == SO_RCVTIMEO_OLD || option == SO_RCVTIMEO_NEW))
       connection->waits_for_ever.store(false);
@@ -147,21 +148,19 @@ VIADUCT_EXPORT int getsockopt(int fd, int level, int option, void* value, sockle
   Connection* const connection = find_connection(fd);
   const bool attached = connection != nullptr && connection->attached();
   if (attached && level == IPPROTO_TCP && option == kTcpZerocopyReceive) leave_to_kernel(fd);
-  if (connection != nullptr && level == SOL_SOCKET && option == SO_ERROR) {
-    if (attached) (void)find_reset(*connection, fd);
-    if (const int told = connection->pending_error.exchange(0); told != 0 && value != nullptr && *size >= sizeof told) {
-      if (told == ECONNRESET) connection->reset_told.store(true);
-      std::memcpy(value, &told, sizeof told);
-      *size = sizeof told;
-      return 0;
-    }
-  }
+  const bool of_errors = connection != nullptr && level == SOL_SOCKET && option == SO_ERROR;
+  if (attached && of_errors) (void)find_reset(*connection, fd);
   const int result = libc().getsockopt(fd, level, option, value, size);
-  if (!attached) return result;
-  const std::atomic<int>* const kept = kept_option(*connection, level, option);
-  if (result == 0 && kept != nullptr && *size >= sizeof(int)) {
-    const int number = kept->load();
-    std::memcpy(value, &number, sizeof number);
+  if (result != 0 || connection == nullptr) return result;
+  // As many bytes of the number as there is room for, which the kernel has looked at.
+  const auto say = [&](int number) { std::memcpy(value, &number, std::min<std::size_t>(*size, sizeof number)); };
+  if (of_errors) {
+    const int told = connection->pending_error.exchange(0);
+    if (told == ECONNRESET) connection->reset_told.store(true);
+    if (told != 0) say(told);
+  } else if (const std::atomic<int>* const kept = kept_option(*connection, level, option);
+             attached && kept != nullptr) {
+    say(kept->load());
   }
   return result;
 }

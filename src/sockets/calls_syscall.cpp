@@ -12,15 +12,18 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdarg>
 #include <type_traits>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/export.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/process.hpp"
 #include "sockets/uring.hpp"
+#include "sockets/user_memory.hpp"
 
 namespace viaduct::sockets {
 
@@ -67,12 +70,44 @@ ssize_t write_at(int fd, const iovec* pieces, int count, off_t offset, long, int
   return ::pwritev2(fd, pieces, count, offset, flags);
 }
 
+// Of the kernel's masks, which are shorter than libc's.
 struct MaskAndSize {
   const sigset_t* mask;
   std::size_t size;
 };
-int select_with_mask(int count, fd_set* in, fd_set* out, fd_set* other, timespec* limit, MaskAndSize* mask) {
-  return ::pselect(count, in, out, other, limit, mask != nullptr ? mask->mask : nullptr);
+bool is_refused(const MaskAndSize& given) {
+  constexpr std::size_t kBytes = _NSIG / 8;
+  return given.mask != nullptr && given.size != kBytes && (errno = EINVAL, true);
+}
+
+// Unlike libc's functions, what is called by number leaves there what is left of the time.
+template <class Call>
+int leaving_what_is_left(timespec* limit, Call&& wait) {
+  if (limit == nullptr || !is_readable(limit) || !is_good(*limit)) return wait(limit);  // which refuses it
+  const timespec asked = *limit;
+  const Deadline end = Deadline::after(Clock::steady(), asked.tv_sec, asked.tv_nsec);
+  const int result = wait(&asked);
+  if (!end.is_never()) *limit = to_timespec(end.left_ns(Clock::steady().now_ns()));
+  return result;
+}
+
+int select_with_mask(int count, fd_set* in, fd_set* out, fd_set* other, timespec* limit, const MaskAndSize* given) {
+  if (given != nullptr && !is_readable(given)) return errno = EFAULT, -1;
+  const MaskAndSize mask = given != nullptr ? *given : MaskAndSize{};
+  if (is_refused(mask)) return -1;
+  return leaving_what_is_left(limit,
+                              [&](const timespec* time) { return ::pselect(count, in, out, other, time, mask.mask); });
+}
+int poll_with_mask(pollfd* entries, nfds_t count, timespec* limit, const sigset_t* mask, std::size_t size) {
+  if (is_refused({mask, size})) return -1;
+  return leaving_what_is_left(limit, [&](const timespec* time) { return ::ppoll(entries, count, time, mask); });
+}
+int wait_with_mask(int epoll, epoll_event* events, int most, int timeout, const sigset_t* mask, std::size_t size) {
+  return is_refused({mask, size}) ? -1 : ::epoll_pwait(epoll, events, most, timeout, mask);
+}
+int wait_with_mask_and_time(int epoll, epoll_event* events, int most, const timespec* timeout, const sigset_t* mask,
+                            std::size_t size) {
+  return is_refused({mask, size}) ? -1 : ::epoll_pwait2(epoll, events, most, timeout, mask);
 }
 
 // Of the calling process.
@@ -85,7 +120,7 @@ bool makes_copy(long number, const Arguments& given) {
     case SYS_clone:
       return (given.as<unsigned long>(0) & CLONE_VM) == 0;
     case SYS_clone3:
-      return given.at[0] != 0 && (given.as<const clone_args*>(0)->flags & CLONE_VM) == 0;
+      return is_readable(given.as<const clone_args*>(0)) && (given.as<const clone_args*>(0)->flags & CLONE_VM) == 0;
     default:
       return false;
   }
@@ -124,20 +159,20 @@ bool known(long number, const Arguments& given, long& result) {
     VIADUCT_SAME(dup3);
     VIADUCT_SAME(close_range);
     VIADUCT_SAME(poll);
-    VIADUCT_SAME(ppoll);
     VIADUCT_SAME(select);
     VIADUCT_SAME(epoll_create);
     VIADUCT_SAME(epoll_create1);
     VIADUCT_SAME(epoll_ctl);
     VIADUCT_SAME(epoll_wait);
-    VIADUCT_SAME(epoll_pwait);
-    VIADUCT_SAME(epoll_pwait2);
     VIADUCT_SAME(execve);
     VIADUCT_SAME(execveat);
     VIADUCT_BY(sendmmsg, &send_many);
     VIADUCT_BY(preadv2, &read_at);
     VIADUCT_BY(pwritev2, &write_at);
     VIADUCT_BY(pselect6, &select_with_mask);
+    VIADUCT_BY(ppoll, &poll_with_mask);
+    VIADUCT_BY(epoll_pwait, &wait_with_mask);
+    VIADUCT_BY(epoll_pwait2, &wait_with_mask_and_time);
     VIADUCT_BY(fcntl, &fcntl_of_three);
     VIADUCT_BY(ioctl, &ioctl_of_three);
 #undef VIADUCT_SAME

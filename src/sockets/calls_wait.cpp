@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include "sockets/epoll_set.hpp"
@@ -13,6 +14,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/poll_wait.hpp"
 #include "sockets/table.hpp"
+#include "sockets/user_memory.hpp"
 
 namespace viaduct::sockets {
 
@@ -31,8 +33,27 @@ Deadline after(const timespec* time) {
   return Deadline::after(Clock::steady(), time->tv_sec, time->tv_nsec);
 }
 
+// For the kernel to refuse.
 bool bad_time(const timespec* time) {
-  return time != nullptr && !is_good(*time);
+  return time != nullptr && (!is_readable(time) || !is_good(*time));
+}
+bool bad_time(const timeval* time) {
+  return time != nullptr && (!is_readable(time) || time->tv_sec < 0 || time->tv_usec < 0);
+}
+
+bool bad_entries(const pollfd* entries, nfds_t count) {
+  return count > INT_MAX || !is_readable(entries, count * sizeof *entries);
+}
+
+std::size_t bytes_of_set(int count) {
+  return static_cast<std::size_t>(count + 63) / 64 * 8;
+}
+
+// Of select(): for the kernel to refuse.
+bool bad_sets(int count, const fd_set* read, const fd_set* write, const fd_set* except) {
+  if (count <= 0 || count > FdMap<Connection>::kMost) return true;
+  const auto bad = [count](const fd_set* set) { return set != nullptr && !is_readable(set, bytes_of_set(count)); };
+  return bad(read) || bad(write) || bad(except);
 }
 
 bool in_set(const fd_set* set, int fd) {
@@ -45,7 +66,7 @@ void put_in(fd_set* set, int fd) {
 }
 
 void clear(fd_set* set, int count) {
-  if (set != nullptr) std::memset(set, 0, static_cast<std::size_t>(count + 63) / 64 * 8);
+  if (set != nullptr) std::memset(set, 0, bytes_of_set(count));
 }
 
 // The descriptors in any of the sets.
@@ -132,7 +153,7 @@ int select_by_poll(int count, fd_set* read, fd_set* write, fd_set* except, Deadl
 extern "C" {
 
 VIADUCT_EXPORT int poll(pollfd* entries, nfds_t count, int timeout) {
-  if (count == 0 || entries == nullptr) return libc().poll(entries, count, timeout);
+  if (count == 0 || bad_entries(entries, count)) return libc().poll(entries, count, timeout);
   if (!any_accelerated(entries, count)) {
     if (timeout == 0) return libc().poll(entries, count, timeout);
     const RawPolling raw(entries, count);
@@ -142,7 +163,8 @@ VIADUCT_EXPORT int poll(pollfd* entries, nfds_t count, int timeout) {
 }
 
 VIADUCT_EXPORT int ppoll(pollfd* entries, nfds_t count, const timespec* timeout, const sigset_t* mask) {
-  if (count == 0 || entries == nullptr || bad_time(timeout)) return libc().ppoll(entries, count, timeout, mask);
+  if (count == 0 || bad_entries(entries, count) || bad_time(timeout))
+    return libc().ppoll(entries, count, timeout, mask);
   if (!any_accelerated(entries, count)) {
     const RawPolling raw(entries, count);
     if (!any_accelerated(entries, count)) return libc().ppoll(entries, count, timeout, mask);
@@ -152,9 +174,7 @@ VIADUCT_EXPORT int ppoll(pollfd* entries, nfds_t count, const timespec* timeout,
 
 // Linux leaves the time that is left in `timeout`.
 VIADUCT_EXPORT int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
-  if (count <= 0 || count > FdMap<Connection>::kMost ||
-      (timeout != nullptr && (timeout->tv_sec < 0 || timeout->tv_usec < 0)) ||
-      !select_sees_accelerated(count, read, write, except))
+  if (bad_sets(count, read, write, except) || bad_time(timeout) || !select_sees_accelerated(count, read, write, except))
     return libc().select(count, read, write, except, timeout);
   timespec time{};
   if (timeout != nullptr) time = {timeout->tv_sec + timeout->tv_usec / 1'000'000, timeout->tv_usec % 1'000'000 * 1000};
@@ -169,8 +189,7 @@ VIADUCT_EXPORT int select(int count, fd_set* read, fd_set* write, fd_set* except
 
 VIADUCT_EXPORT int pselect(int count, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout,
                            const sigset_t* mask) {
-  if (count <= 0 || count > FdMap<Connection>::kMost || bad_time(timeout) ||
-      !select_sees_accelerated(count, read, write, except))
+  if (bad_sets(count, read, write, except) || bad_time(timeout) || !select_sees_accelerated(count, read, write, except))
     return libc().pselect(count, read, write, except, timeout, mask);
   return select_by_poll(count, read, write, except, after(timeout), mask);
 }
@@ -189,6 +208,8 @@ VIADUCT_EXPORT int epoll_create1(int flags) noexcept {
 
 VIADUCT_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
   EpollSet* const set = find_set(epoll);
+  // The kernel looks at the event before anything else.
+  if (operation != EPOLL_CTL_DEL && !is_readable(event)) return libc().epoll_ctl(epoll, operation, fd, event);
   if (set == nullptr) {
     // Inherited, passed on, or there was no memory for it: the kernel alone waits for its members.
     if (Connection* const connection = find_connection(fd);

@@ -88,10 +88,7 @@ ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset
     if (route == Route::tcp_counted) Counted(connection.own().raw_senders, Counted::Already{}).end();  // counted anew
   }
   off_t at = offset != nullptr ? *offset : ::lseek(file, 0, SEEK_CUR);
-  if (at < 0) {
-    if (errno == ESPIPE) errno = EINVAL;  // as the kernel has it
-    return -1;
-  }
+  if (at < 0) return kernel::libc().sendfile(fd, file, offset, count);  // which refuses it
   count = std::min(count, kMostAtOnce);
   std::size_t total = 0;
   const int kept = errno;

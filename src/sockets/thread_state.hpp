@@ -19,6 +19,7 @@ struct ThreadState {
   const AtMemory* at_memory = nullptr;  // where it is at the memory of some connection, the innermost: on its stack
   HeldLock* locks = nullptr;            // stream locks that it holds, or is about to, the innermost first: on its stack
   Connection* last_sent_on = nullptr;   // whose ring it has last sent on, and used TCP for nothing since (order.hpp)
+  std::uintptr_t readable_page = 0;     // where it was last found that the program's memory can be read
 };
 inline thread_local ThreadState this_thread [[gnu::tls_model("initial-exec")]];
 

@@ -15,6 +15,7 @@
 #include "sockets/epoll_set.hpp"
 #include "sockets/rights.hpp"
 #include "sockets/table.hpp"
+#include "sockets/user_memory.hpp"
 
 namespace viaduct::sockets {
 
@@ -29,7 +30,8 @@ constexpr std::uint8_t kOpReadMultishot = 49, kOpRecvZc = 58;
 constexpr std::uint32_t kSpliceFdIsFixed = 1U << 31, kEnterRegisteredRing = 1U << 4;
 
 void leave_all_to_kernel(std::uint64_t numbers, std::uint32_t count) {
-  for (std::uint32_t i = 0; numbers != 0 && i < count; ++i) leave_to_kernel(reinterpret_cast<const int*>(numbers)[i]);
+  const auto* const first = reinterpret_cast<const int*>(numbers);
+  for (std::uint32_t i = 0; numbers != 0 && i < count && is_readable(first + i); ++i) leave_to_kernel(first[i]);
 }
 
 // Done here, the kernel has nothing left to do. Where it fails, the kernel, once it knows of all members, fails the
@@ -42,6 +44,7 @@ void change_members(io_uring_sqe& entry) {
     if (entry.len != EPOLL_CTL_DEL) leave_to_kernel(fd);
     return;
   }
+  if (entry.len != EPOLL_CTL_DEL && !is_readable(event)) return;  // as the kernel will say
   if (set_control(*set, entry.fd, static_cast<int>(entry.len), fd, event) != 0) {
     if (Connection* const connection = find_connection(fd)) tell_of_deletions(*connection, fd);
     return;
@@ -185,8 +188,26 @@ void look_through_ring(int fd, unsigned count, unsigned flags) {
   errno = kept;
 }
 
+namespace {
+
+// Of what is looked at.
+std::size_t least_size_of(unsigned operation) {
+  switch (operation) {
+    case IORING_REGISTER_FILES_UPDATE:
+      return sizeof(io_uring_rsrc_update);
+    case IORING_REGISTER_FILES2:
+      return sizeof(io_uring_rsrc_register);
+    case IORING_REGISTER_FILES_UPDATE2:
+      return sizeof(io_uring_rsrc_update2);
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
 void look_at_registered(unsigned operation, const void* argument, unsigned count) {
-  if (argument == nullptr || in_borrowed_memory()) return;
+  if (argument == nullptr || in_borrowed_memory() || !is_readable(argument, least_size_of(operation))) return;
   std::uint64_t numbers = 0;
   switch (operation) {
     case IORING_REGISTER_FILES:

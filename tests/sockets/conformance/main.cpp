@@ -195,7 +195,7 @@ constexpr char kTableHead[] =
 
 constexpr char kTableTail[] =
     "\n## What is known to differ\n\n"
-    "- Buffers that are not mapped: SIGSEGV instead of EFAULT.\n"
+    "- Buffers of a connection on the ring that are not mapped: SIGSEGV instead of EFAULT.\n"
     "- Bytes that are unread in the ring when a connection is handed back (exec of a program that cannot be "
     "accelerated,\n"
     "  `SCM_RIGHTS`, a socket that becomes standard input or output) come over TCP when the peer next waits for or "
