@@ -65,8 +65,10 @@ ssize_t send_one(Connection& connection, int fd, const void* buffer, std::size_t
   return stream_send(connection, fd, &piece, 1, flags);
 }
 
-ssize_t receive_pieces(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags) {
-  return at_most_at_once(pieces, count, [&](auto... cut) { return stream_receive(connection, fd, cut..., flags); });
+ssize_t receive_pieces(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags,
+                       Beside* beside = nullptr) {
+  return at_most_at_once(pieces, count,
+                         [&](auto... cut) { return stream_receive(connection, fd, cut..., flags, beside); });
 }
 ssize_t send_pieces(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags) {
   return at_most_at_once(pieces, count, [&](auto... cut) { return stream_send(connection, fd, cut..., flags); });
@@ -98,15 +100,16 @@ ssize_t receive_message(Connection& connection, int fd, msghdr& message, int fla
   const bool bad_name = message.msg_name != nullptr && message.msg_namelen > INT_MAX;
   if ((flags & kNotOfTheStream) != 0 || bad_name) return libc().recvmsg(fd, &message, flags);
   const bool nothing = Pieces(message.msg_iov, message.msg_iovlen).done();
+  Beside beside{message.msg_control, message.msg_controllen};
   const ssize_t got = nothing ? receive_nothing(connection, fd, flags)
-                              : receive_pieces(connection, fd, message.msg_iov, message.msg_iovlen, flags);
+                              : receive_pieces(connection, fd, message.msg_iov, message.msg_iovlen, flags, &beside);
   if (got < 0) return got;
   if (message.msg_name != nullptr) message.msg_namelen = 0;
-  const std::size_t room = message.msg_controllen;
-  message.msg_controllen = 0;
-  message.msg_flags = flags & MSG_CMSG_CLOEXEC;
-  if (connection.tells_unread.load(std::memory_order_relaxed)) [[unlikely]]
-    say_what_is_left(connection, fd, message, room);
+  message.msg_controllen = beside.used;
+  message.msg_flags = (flags & MSG_CMSG_CLOEXEC) | beside.flags;
+  const bool is_told = (beside.used | static_cast<unsigned>(beside.flags)) != 0;
+  if (connection.tells_unread.load(std::memory_order_relaxed) && !is_told) [[unlikely]]
+    say_what_is_left(connection, fd, message, beside.room);
   return got;
 }
 

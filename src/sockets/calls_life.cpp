@@ -149,10 +149,15 @@ bool is_tcp_listener(int fd) {
          (libc().getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 && protocol == IPPROTO_TCP);
 }
 
-void adopt_accepted(int fd, bool nonblocking) {
+void adopt_accepted(int listener, int fd, bool nonblocking) {
   adopt(fd, nonblocking);
-  if (Connection* const connection = find_connection(fd))
-    connection->opened.store(Opened::by_peer, std::memory_order_relaxed);
+  Connection* const connection = find_connection(fd);
+  if (connection == nullptr) return;
+  connection->opened.store(Opened::by_peer, std::memory_order_relaxed);
+  if (const Connection* const from = find_connection(listener)) {
+    connection->no_time_to_receive.store(from->no_time_to_receive.load());
+    connection->no_time_to_send.store(from->no_time_to_send.load());
+  }
 }
 
 }  // namespace
@@ -177,13 +182,13 @@ VIADUCT_EXPORT int listen(int fd, int backlog) {
 
 VIADUCT_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
   const int accepted = with_room([=] { return libc().accept4(fd, address, length, flags); });
-  if (accepted >= 0 && is_tcp_listener(fd)) adopt_accepted(accepted, (flags & SOCK_NONBLOCK) != 0);
+  if (accepted >= 0 && is_tcp_listener(fd)) adopt_accepted(fd, accepted, (flags & SOCK_NONBLOCK) != 0);
   return accepted;
 }
 
 VIADUCT_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
   const int accepted = with_room([=] { return libc().accept(fd, address, length); });
-  if (accepted >= 0 && is_tcp_listener(fd)) adopt_accepted(accepted, false);
+  if (accepted >= 0 && is_tcp_listener(fd)) adopt_accepted(fd, accepted, false);
   return accepted;
 }
 

@@ -37,8 +37,29 @@ constexpr int kTcpZerocopyReceive = 35;  // TCP_ZEROCOPY_RECEIVE, of <linux/tcp.
 
 bool is_kernel_feature(int level, int option) {
   if (level == IPPROTO_TCP) return option == TCP_ULP || option == TCP_REPAIR;
-  return level == SOL_SOCKET &&
-         (option == SO_TIMESTAMPING || option == SO_TIMESTAMPNS || option == SO_TIMESTAMP || option == SO_PEEK_OFF);
+  if (level != SOL_SOCKET) return false;
+  switch (option) {
+    case SO_TIMESTAMP_OLD:
+    case SO_TIMESTAMP_NEW:
+    case SO_TIMESTAMPNS_OLD:
+    case SO_TIMESTAMPNS_NEW:
+    case SO_TIMESTAMPING_OLD:
+    case SO_TIMESTAMPING_NEW:
+    case SO_PEEK_OFF:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// One that the kernel has taken: `value` is there.
+void note_time_limit(Connection& connection, int option, const void* value) {
+  const bool of_receiving = option == SO_RCVTIMEO_OLD || option == SO_RCVTIMEO_NEW;
+  if (!of_receiving && option != SO_SNDTIMEO_OLD && option != SO_SNDTIMEO_NEW) return;
+  timeval limit;
+  static_assert(sizeof limit.tv_sec == 8);  // so that both are the same
+  std::memcpy(&limit, value, sizeof limit);
+  (of_receiving ? connection.no_time_to_receive : connection.no_time_to_send).store(limit.tv_sec < 0);
 }
 
 // Bytes in the peer's hands beyond what a receive buffer would hold by now: those that TCP would not have delivered.
@@ -122,6 +143,7 @@ VIADUCT_EXPORT int setsockopt(int fd, int level, int option, const void* value, 
     const int result = libc().setsockopt(fd, level, option, value, size);
     if (level == SOL_SOCKET && (option == SO_RCVTIMEO_OLD || option == SO_RCVTIMEO_NEW))
       connection->waits_for_ever.store(false);
+    if (result == 0 && level == SOL_SOCKET) note_time_limit(*connection, option, value);
     if (result == 0 && level == IPPROTO_TCP && option == TCP_INQ)
       connection->tells_unread.store(*static_cast<const int*>(value) != 0);
     return result;

@@ -128,6 +128,9 @@ struct alignas(kLine) Connection {
   std::atomic<bool> sets_know_back{false};  // that sending went back to TCP, which has room to tell of
 
   std::atomic<bool> waits_for_ever{false};  // the kernel said that SO_RCVTIMEO is not set, and nobody has set it since
+  // SO_RCVTIMEO, SO_SNDTIMEO of less than nothing: the kernel does not wait then, and says that they are not set.
+  std::atomic<bool> no_time_to_receive{false};
+  std::atomic<bool> no_time_to_send{false};
 
   bool has_left = false;  // its family, to exec or exit; should exec fail, this process holds it still
 

@@ -82,7 +82,7 @@ inline bool is_said_once(int error) {
 // Not where a time limit is for all of the call, nor where somebody else's bytes could get in between.
 inline bool cuts_are_unseen(const Connection& connection, int fd) {
   return __libc_single_threaded != 0 && !connection.shared.load(std::memory_order_relaxed) &&
-         time_limit(fd, SO_SNDTIMEO).is_never();
+         time_limit(connection, fd, SO_SNDTIMEO).is_never();
 }
 
 template <class Call, class Ring>

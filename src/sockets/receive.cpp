@@ -32,14 +32,15 @@ constexpr std::uint64_t kKernelLookNs = 20'000;  // an empty ring asks the kerne
 // One attempt, under the receiving lock.
 class Reading {
  public:
-  Reading(Connection& connection, int fd, Pieces& pieces, int flags, bool will_sleep)
+  Reading(Connection& connection, int fd, Pieces& pieces, int flags, bool will_sleep, Beside* beside)
       : connection_(connection),
         direction_(connection.incoming()),
         state_(direction_.receiving),
         fd_(fd),
         pieces_(pieces),
         flags_(flags),
-        will_sleep_(will_sleep) {}
+        will_sleep_(will_sleep),
+        beside_(beside) {}
 
   // `going_on`: behind bytes that this call has received already.
   Got attempt(bool going_on) {
@@ -119,7 +120,11 @@ class Reading {
       rest.advance(part);
       most -= part;
     }
+    // What comes by the ring has nothing beside it; nor has what lies before that on TCP.
+    const bool tells = beside_ != nullptr && state_.stage.load(std::memory_order_relaxed) == kReadBack;
+    if (tells) message.msg_control = beside_->control, message.msg_controllen = beside_->room;
     const ssize_t got = kernel::libc().recvmsg(fd_, &message, flags_ | MSG_DONTWAIT);
+    if (tells && got >= 0) beside_->used = message.msg_controllen, beside_->flags = message.msg_flags & MSG_CTRUNC;
     if (got > 0) {
       pieces_.skip(static_cast<std::size_t>(got));
       bytes_ += static_cast<std::size_t>(got);
@@ -250,6 +255,7 @@ class Reading {
   Pieces& pieces_;
   int flags_;
   bool will_sleep_;
+  Beside* beside_;
   std::size_t bytes_ = 0;
 };
 
@@ -317,13 +323,13 @@ std::size_t received_from_sleeper(Connection& connection, int fd, std::size_t by
 namespace {
 
 // What is there is not taken, so nothing would wake a sleeper when more has come: looked at again and again.
-ssize_t peek_at_all(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags) {
+ssize_t peek_at_all(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags, Beside* beside) {
   constexpr int kNapMs = 1;
   const auto wanted = static_cast<ssize_t>(Pieces(pieces, count).bytes_left());
   const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !is_nonblocking(connection, fd);
-  const Deadline limit = time_limit(fd, SO_RCVTIMEO);
+  const Deadline limit = time_limit(connection, fd, SO_RCVTIMEO);
   for (ssize_t before = 0;;) {
-    const ssize_t got = stream_receive(connection, fd, pieces, count, flags & ~MSG_WAITALL);
+    const ssize_t got = stream_receive(connection, fd, pieces, count, flags & ~MSG_WAITALL, beside);
     if (got <= 0 || got >= wanted || !may_wait || limit.expired(Clock::steady().now_ns())) return got;
     pollfd end{fd, POLLRDHUP, 0};
     const int found = kernel::libc().poll(&end, 1, kNapMs);
@@ -332,13 +338,13 @@ ssize_t peek_at_all(Connection& connection, int fd, const iovec* pieces, std::si
   }
 }
 
-ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::size_t count, int flags, Beside* beside) {
   const Uncancelled here;
   const AtMemory at_ring;
   if (!connection.attached()) [[unlikely]]
     return errno = closed_meanwhile(), -1;
   if ((flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL)) [[unlikely]]
-    return peek_at_all(connection, fd, first, count, flags);
+    return peek_at_all(connection, fd, first, count, flags, beside);
   ReceiveWait wait(connection, fd);
   // Most waits are for a short message, of which nothing needs to be looked into once it is there.
   const bool plain = count == 1 && (flags & ~MSG_NOSIGNAL) == 0 && !connection.shared.load(std::memory_order_relaxed) &&
@@ -373,7 +379,7 @@ ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::si
       if (lock.is_refused()) [[unlikely]]
         return total != 0 ? static_cast<ssize_t>(total) : interrupted_here(connection, fd, flags);
       const std::uint32_t stage = state.stage.load(std::memory_order_relaxed);
-      Reading reading(connection, fd, pieces, kernel_flags, may_wait);
+      Reading reading(connection, fd, pieces, kernel_flags, may_wait, beside);
       got = reading.attempt(total != 0);
       total += reading.bytes();
       const std::uint32_t mode = connection.incoming().path.mode.load(std::memory_order_relaxed);
@@ -410,9 +416,10 @@ ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::si
 
 }  // namespace
 
-ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::size_t count, int flags) {
+ssize_t stream_receive(Connection& connection, int fd, const iovec* first, std::size_t count, int flags,
+                       Beside* beside) {
   act_on_cancellation();
-  return keeping_errno([&] { return receive_some(connection, fd, first, count, flags); });
+  return keeping_errno([&] { return receive_some(connection, fd, first, count, flags, beside); });
 }
 
 int bytes_unread(Connection& connection, int fd) {

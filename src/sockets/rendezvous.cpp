@@ -259,7 +259,10 @@ bool needs_kernel(int socket) {
     socklen_t size = sizeof value;
     return kernel::libc().getsockopt(socket, SOL_SOCKET, option, &value, &size) == 0 && value >= least;
   };
-  return is_set(SO_TIMESTAMP, 1) || is_set(SO_TIMESTAMPNS, 1) || is_set(SO_TIMESTAMPING, 1) || is_set(SO_PEEK_OFF, 0);
+  constexpr int kTimeStamps[] = {SO_TIMESTAMP_OLD,   SO_TIMESTAMP_NEW,    SO_TIMESTAMPNS_OLD,
+                                 SO_TIMESTAMPNS_NEW, SO_TIMESTAMPING_OLD, SO_TIMESTAMPING_NEW};
+  return std::any_of(std::begin(kTimeStamps), std::end(kTimeStamps), [&](int option) { return is_set(option, 1); }) ||
+         is_set(SO_PEEK_OFF, 0);
 }
 
 // Why::accelerated: nothing is in the way.

@@ -39,6 +39,8 @@ void start(Connection& connection, bool nonblocking) {
   connection.nonblocking.store(nonblocking);
   connection.shared.store(false);
   connection.waits_for_ever.store(false);
+  connection.no_time_to_receive.store(false);
+  connection.no_time_to_send.store(false);
   connection.lent.store(false);
   connection.opened.store(Opened::unknown);
   connection.look_at_kernel.store(false);

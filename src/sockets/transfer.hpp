@@ -49,7 +49,15 @@ ssize_t keeping_errno(Call&& call) {
 ssize_t stream_send(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);
 ssize_t stream_send_file(Connection& connection, int fd, int file, off_t* offset, std::size_t count);
 ssize_t stream_splice(Connection& connection, int fd, int pipe, std::size_t count, unsigned flags);
-ssize_t stream_receive(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags);
+// What the kernel says of bytes that it delivered, beside them: time stamps.
+struct Beside {
+  void* control;
+  std::size_t room;
+  std::size_t used = 0;
+  int flags = 0;
+};
+ssize_t stream_receive(Connection& connection, int fd, const iovec* pieces, std::size_t count, int flags,
+                       Beside* beside = nullptr);
 
 // What those who send have in common. Whether a reset is to be told first, as errno.
 bool tells_reset(Connection& connection);

@@ -1,5 +1,6 @@
 #include "sockets/wait.hpp"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -50,7 +51,9 @@ int poll_until(int fd, short events, Deadline deadline) {
   return poll_all(&entry, 1, deadline);
 }
 
-Deadline time_limit(int fd, int option) {
+Deadline time_limit(const Connection& connection, int fd, int option) {
+  if ((option == SO_RCVTIMEO ? connection.no_time_to_receive : connection.no_time_to_send).load())
+    return Deadline::at_ns(0);
   timeval limit{};
   socklen_t size = sizeof limit;
   if (kernel::libc().getsockopt(fd, SOL_SOCKET, option, &limit, &size) != 0 ||
@@ -65,7 +68,7 @@ Deadline receive_limit(Connection& connection, int fd) {
   const bool mine = __libc_single_threaded != 0 && !connection.shared.load(std::memory_order_relaxed) &&
                     !connection.lent.load(std::memory_order_relaxed);
   if (mine && connection.waits_for_ever.load(std::memory_order_relaxed)) return Deadline::never();
-  const Deadline limit = time_limit(fd, SO_RCVTIMEO);
+  const Deadline limit = time_limit(connection, fd, SO_RCVTIMEO);
   connection.waits_for_ever.store(mine && limit.is_never(), std::memory_order_relaxed);
   return limit;
 }
@@ -153,7 +156,14 @@ bool ReceiveWait::sleep_in_recv() {
     return kernel::libc().recv(fd_, &byte, 1, MSG_PEEK);
   }();
   if (was_closed()) return got >= 0;
-  if (got >= 0 || errno == EAGAIN) return true;
+  if (got >= 0) return true;
+  if (errno == EAGAIN) {
+    // Somebody has made it non-blocking since the call began; or there is a limit after all, of no time, which the
+    // kernel tells as it tells none.
+    if (const int flags = kernel::libc().fcntl(fd_, F_GETFL); flags >= 0 && (flags & O_NONBLOCK) != 0)
+      return poll_until(fd_, POLLIN | POLLRDHUP, Deadline::never()) >= 0;
+    return errno = EAGAIN, false;
+  }
   if (errno == EINTR) return false;
   connection_.pending_error.store(errno);
   return true;
@@ -246,7 +256,7 @@ bool SendWait::for_room(bool has_some) {
   if (spinning_makes_sense(connection_) &&
       connection_.send_spinner.spin(Clock::steady().now_ns(), Deadline::never(), worth_it))
     return true;
-  if (!limit_known_) limit_ = time_limit(fd_, SO_SNDTIMEO), limit_known_ = true;
+  if (!limit_known_) limit_ = time_limit(connection_, fd_, SO_SNDTIMEO), limit_known_ = true;
   const std::uint64_t start = Clock::steady().now_ns();
   const std::uint32_t generation = connection_.generation.load();
   RoomWait& room = connection_.outgoing().room;

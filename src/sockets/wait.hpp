@@ -15,7 +15,7 @@ bool spinning_makes_sense(Connection& connection);
 int poll_until(int fd, short events, Deadline deadline);
 
 // SO_RCVTIMEO, SO_SNDTIMEO: from now on.
-Deadline time_limit(int fd, int option);
+Deadline time_limit(const Connection& connection, int fd, int option);
 
 // Where several sleep on one doorbell, or for room while somebody else reads, whoever misses it looks by itself so
 // often; in a receive that goes on waiting less and less often.
