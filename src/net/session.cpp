@@ -17,6 +17,7 @@ Session::Session(const SessionOptions& options, RegisteredMemory& memory, std::u
       heard_at_(now),
       sent_(options.first_number),
       congestion_(options.window),
+      ping_due_(options.connecting),  // the peer learns that its answer came
       next_flow_(options.connecting ? 1 : 2),
       next_transfer_(options.first_transfer & ~kTransferOfAcceptor) {
   const FlowLimits control{kControlSlots, kControlSlotSize};

@@ -66,6 +66,9 @@ class Session {
 
   // The session's end: the peer is told with the next frame.
   void finish_session();
+  void peer_forgot() {
+    if (over_ == Over::no) end_session(Over::forgotten);
+  }
   Over over() const { return over_; }
   // Nothing is under way in either direction that this side knows of.
   bool quiet() const;

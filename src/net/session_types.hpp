@@ -23,6 +23,7 @@ enum class Over : std::uint8_t {
   finished_there,  // the peer said so
   timed_out,       // the peer was silent for too long
   broken,          // the peer said something impossible
+  forgotten,       // the peer knows nothing of the session: it was started again
 };
 
 // Why a flow was refused or closed; the numbers travel.

@@ -13,16 +13,22 @@ void seal_frame(std::span<std::byte> frame, FrameHeader header) {
   std::memcpy(frame.data(), &checksum, sizeof checksum);
 }
 
-std::optional<OpenedFrame> open_frame(std::span<const std::byte> bytes) {
+std::optional<OpenedFrame> open_frame_of_any_version(std::span<const std::byte> bytes) {
   if (bytes.size() < kHeaderSize) return std::nullopt;
   OpenedFrame frame{};
   std::memcpy(&frame.header, bytes.data(), kHeaderSize);
   const FrameHeader& header = frame.header;
-  if (header.version != kVersion || header.length < kHeaderSize || header.length > bytes.size()) return std::nullopt;
-  if (header.zero != 0 || header.span >= kNumbersTracked) return std::nullopt;
+  if (header.length < kHeaderSize || header.length > bytes.size()) return std::nullopt;
   const auto whole = bytes.first(header.length);
   if (crc32c(whole.subspan(sizeof header.checksum)) != header.checksum) return std::nullopt;
   frame.chunks = whole.subspan(kHeaderSize);
+  return frame;
+}
+
+std::optional<OpenedFrame> open_frame(std::span<const std::byte> bytes) {
+  const auto frame = open_frame_of_any_version(bytes);
+  if (!frame || frame->header.version != kVersion) return std::nullopt;
+  if (frame->header.zero != 0 || frame->header.span >= kNumbersTracked) return std::nullopt;
   return frame;
 }
 

@@ -21,7 +21,9 @@ inline constexpr std::uint32_t kControlSlots = 64;
 inline constexpr std::uint32_t kControlSlotSize = 2048;
 inline constexpr std::uint32_t kTransferOfAcceptor = 0x80000000;
 
-enum class FrameKind : std::uint8_t { session = 1 };
+enum class FrameKind : std::uint8_t { session = 1, hello, answer, refusal, unknown };
+
+enum class Refusal : std::uint8_t { other_version = 1, no_such_name, too_many };
 
 enum class ChunkKind : std::uint8_t { ack = 1, item, fragment, credit, ask, data, result, ping, bye };
 
@@ -140,5 +142,7 @@ struct OpenedFrame {
 
 // Nothing where it is not a whole frame of this version with a right checksum.
 std::optional<OpenedFrame> open_frame(std::span<const std::byte> bytes);
+// The same, of any version.
+std::optional<OpenedFrame> open_frame_of_any_version(std::span<const std::byte> bytes);
 
 }  // namespace viaduct::net

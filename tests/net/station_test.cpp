@@ -1,0 +1,363 @@
+// Stations on a simulated switch: meeting, refusals, restarts, forged frames.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <queue>
+
+#include "base/crc32c.hpp"
+#include "base/random.hpp"
+#include "net/station.hpp"
+
+namespace viaduct::net {
+namespace {
+
+constexpr std::uint64_t kMillisecond = 1'000'000;
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+class NoMemory final : public RegisteredMemory {
+  Reached reach(std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t, Access) override { return {}; }
+};
+
+// A host: its station, and what its program has seen. It echoes every message of every flow that it accepts.
+struct Host {
+  Host(Place at, std::uint64_t seed, const StationOptions& options = {})
+      : place(at), station(options, memory, [random = Random(seed)]() mutable { return random(); }) {}
+
+  void run() {
+    StationEvent event;
+    while (station.take_event(event)) {
+      switch (event.kind) {
+        case StationEvent::Kind::connected:
+          connected.push_back(event.session);
+          break;
+        case StationEvent::Kind::failed:
+          failed[event.session] = event.text;
+          break;
+        case StationEvent::Kind::met:
+          met.push_back(event.session);
+          break;
+        case StationEvent::Kind::session:
+          take(event.session, event.event);
+          break;
+      }
+    }
+  }
+  void take(std::uint64_t number, const Event& event) {
+    Session* session = station.use(number);
+    if (event.kind == Event::Kind::over) over[number] = session->over();
+    if (event.kind == Event::Kind::asked) session->accept(event.flow, {}, {});
+    if (event.kind == Event::Kind::accepted) accepted[number] = event.flow;
+    std::span<const std::byte> message;
+    while (session->peek(event.flow, message)) {
+      const std::string text(reinterpret_cast<const char*>(message.data()), message.size());
+      if (echoes) {
+        const iovec piece{const_cast<std::byte*>(message.data()), message.size()};
+        session->try_send(event.flow, {&piece, 1});
+      } else {
+        heard[number].push_back(text);
+      }
+      session->consume(event.flow);
+    }
+  }
+  void say(std::uint64_t number, std::string text) {
+    const iovec piece{text.data(), text.size()};
+    EXPECT_EQ(station.use(number)->try_send(accepted.at(number), {&piece, 1}), Sent::yes);
+  }
+
+  Place place;
+  NoMemory memory;
+  Station station;
+  bool echoes = false;
+  std::vector<std::uint64_t> connected, met;
+  std::map<std::uint64_t, std::string> failed;
+  std::map<std::uint64_t, Over> over;
+  std::map<std::uint64_t, std::uint32_t> accepted;
+  std::map<std::uint64_t, std::vector<std::string>> heard;
+  std::size_t for_another = 0;
+};
+
+class Switch {
+ public:
+  explicit Switch(double drop = 0, std::uint64_t seed = 1) : drop_(drop), random_(seed) {}
+
+  std::uint64_t now = kSecond;
+
+  Host& add(std::uint8_t last, const StationOptions& options = {}) {
+    const Place place{2, 0, 0, 0, 0, last};
+    // Made again, it is another process at the same place.
+    hosts_[place] = std::make_unique<Host>(place, ++seeds_, options);
+    return *hosts_[place];
+  }
+  void stop(const Host& host) { hosts_.erase(Place(host.place)); }
+
+  void inject(const Place& from, const Place& to, std::span<const std::byte> bytes) {
+    under_way_.push({now + 10'000, order_++, from, to, {bytes.begin(), bytes.end()}});
+  }
+
+  // Until `done` or nothing can happen before `end`.
+  template <class Done>
+  bool run(std::uint64_t end, Done&& done) {
+    for (auto& [place, host] : hosts_) drive(*host);
+    while (!done()) {
+      std::uint64_t next = under_way_.empty() ? UINT64_MAX : under_way_.top().at;
+      for (auto& [place, host] : hosts_) next = std::min(next, host->station.next_deadline());
+      if (next > end) {
+        now = end;
+        return false;
+      }
+      now = std::max(now, next);
+      while (!under_way_.empty() && under_way_.top().at <= now) {
+        const Frame frame = under_way_.top();
+        under_way_.pop();
+        const auto to = hosts_.find(frame.to);
+        if (to == hosts_.end()) continue;
+        if (to->second->station.receive(frame.from, frame.bytes, now) == Station::Taken::for_another) {
+          ++to->second->for_another;
+          to->second->station.refuse(frame.from, frame.bytes);
+        }
+      }
+      for (auto& [place, host] : hosts_) {
+        host->station.tick(now);
+        drive(*host);
+      }
+    }
+    return true;
+  }
+  void rest(std::uint64_t ns) {
+    run(now + ns, [] { return false; });
+  }
+
+ private:
+  struct Frame {
+    std::uint64_t at, order;
+    Place from, to;
+    std::vector<std::byte> bytes;
+    bool operator<(const Frame& other) const { return at != other.at ? at > other.at : order > other.order; }
+  };
+  void drive(Host& host) {
+    host.run();
+    send_all(host);
+    host.station.about_to_sleep();
+    send_all(host);
+  }
+  void send_all(Host& host) {
+    std::array<std::byte, 9000> room;
+    Place to;
+    while (const std::size_t size = host.station.next_frame(room, to, now)) {
+      if (!random_.chance(drop_)) inject(host.place, to, std::span(room).first(size));
+    }
+  }
+
+  const double drop_;
+  Random random_;
+  std::uint64_t seeds_ = 100;
+  std::uint64_t order_ = 0;
+  std::map<Place, std::unique_ptr<Host>> hosts_;
+  std::priority_queue<Frame> under_way_;
+};
+
+std::uint64_t open_flow(Switch& network, Host& from, const Host& to, const std::string& name) {
+  const std::uint64_t number = from.station.connect(to.place, name, 1472, network.now, network.now + kSecond);
+  EXPECT_TRUE(
+      network.run(network.now + kSecond, [&] { return !from.connected.empty() && from.connected.back() == number; }));
+  from.station.use(number)->open({}, {});
+  EXPECT_TRUE(network.run(network.now + kSecond, [&] { return from.accepted.contains(number); }));
+  return number;
+}
+
+TEST(Station, MeetsAndTalksWhateverIsLost) {
+  for (const double drop : {0.0, 0.3}) {
+    for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+      Switch network(drop, seed);
+      Host& first = network.add(1);
+      Host& second = network.add(2);
+      second.station.offer("echo");
+      second.echoes = true;
+      const std::uint64_t number =
+          first.station.connect(second.place, "echo", 1472, network.now, network.now + 20 * kSecond);
+      ASSERT_TRUE(network.run(network.now + 20 * kSecond, [&] { return !first.connected.empty(); }));
+      EXPECT_EQ(first.connected, std::vector{number});
+      first.station.use(number)->open({}, {});
+      ASSERT_TRUE(network.run(network.now + 20 * kSecond, [&] { return first.accepted.contains(number); }));
+      EXPECT_EQ(second.met.size(), 1U);
+      for (int i = 0; i < 20; ++i) first.say(number, "message " + std::to_string(i));
+      ASSERT_TRUE(network.run(network.now + 20 * kSecond, [&] { return first.heard[number].size() == 20; }));
+      for (int i = 0; i < 20; ++i)
+        EXPECT_EQ(first.heard[number][static_cast<std::size_t>(i)], "message " + std::to_string(i));
+      EXPECT_EQ(second.station.sessions(), 1U);
+    }
+  }
+}
+
+TEST(Station, SaysWhyThereIsNoSession) {
+  Switch network;
+  Host& first = network.add(1);
+  Host& second = network.add(2);
+  second.station.offer("something");
+  const std::uint64_t end = network.now + 2 * kSecond;
+  const std::uint64_t to_nobody = first.station.connect(Place{2, 0, 0, 0, 0, 77}, "x", 1472, network.now, end);
+  const std::uint64_t other_name = first.station.connect(second.place, "something else", 1472, network.now, end);
+  EXPECT_TRUE(network.run(end + kSecond, [&] { return first.failed.size() == 2; }));
+  EXPECT_EQ(first.failed[to_nobody], "nobody answered");
+  EXPECT_EQ(first.failed[other_name], "nobody there goes by the name 'something else'");
+  EXPECT_EQ(second.for_another, 1U);
+  EXPECT_GE(network.now, end);
+  EXPECT_EQ(first.station.sessions(), 0U);
+  EXPECT_EQ(first.station.next_deadline(), UINT64_MAX);
+}
+
+TEST(Station, AnswersAnotherVersionWithBothNumbers) {
+  Switch network;
+  Host& second = network.add(2);
+  second.station.offer("echo");
+  std::vector<std::byte> hello(kHeaderSize);
+  const auto body = GrowingBytes().add(std::uint64_t{4711}).add(std::uint32_t{0}).take();
+  hello.insert(hello.end(), body.begin(), body.end());
+  FrameHeader header{};
+  header.kind = static_cast<std::uint8_t>(FrameKind::hello);
+  seal_frame(hello, header);
+  hello[4] = std::byte{9};  // the version
+  const std::uint32_t checksum = crc32c(std::span(hello).subspan(4));
+  std::memcpy(hello.data(), &checksum, sizeof checksum);
+  EXPECT_EQ(second.station.receive(Place{2, 0, 0, 0, 0, 1}, hello, network.now), Station::Taken::yes);
+  std::array<std::byte, 500> room;
+  Place to{};
+  const std::size_t size = second.station.next_frame(room, to, network.now);
+  const auto refusal = open_frame(std::span(room).first(size));
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->header.session, 4711U);
+  EXPECT_EQ(static_cast<Refusal>(refusal->chunks[0]), Refusal::other_version);
+  const std::string text(reinterpret_cast<const char*>(refusal->chunks.data()) + 1, refusal->chunks.size() - 1);
+  EXPECT_EQ(text, "it speaks version 1 of the protocol, and was asked in version 9");
+}
+
+TEST(Station, ARestartedPeerIsAnotherAndHurtsNobodyElse) {
+  Switch network;
+  Host& first = network.add(1);
+  Host* second = &network.add(2);
+  Host& third = network.add(3);
+  second->station.offer("echo");
+  third.station.offer("echo");
+  second->echoes = third.echoes = true;
+  const std::uint64_t to_second = open_flow(network, first, *second, "echo");
+  const std::uint64_t to_third = open_flow(network, first, third, "echo");
+
+  // It is gone: nothing comes back, and the other session goes on as if nothing were.
+  network.stop(*second);
+  first.say(to_second, "lost");
+  std::uint64_t began = network.now;
+  for (int i = 0; i < 50; ++i) {
+    first.say(to_third, std::to_string(i));
+    const auto count = static_cast<std::size_t>(i) + 1;
+    ASSERT_TRUE(network.run(network.now + kSecond, [&] { return first.heard[to_third].size() == count; }));
+  }
+  EXPECT_LT(network.now - began, 50 * kMillisecond);
+  EXPECT_TRUE(first.over.empty());
+
+  // It comes back: the old session is over at the next probe, and a new one works.
+  second = &network.add(2);
+  second->station.offer("echo");
+  second->echoes = true;
+  began = network.now;
+  ASSERT_TRUE(network.run(network.now + kSecond, [&] { return !first.over.empty(); }));
+  EXPECT_EQ(first.over, (std::map<std::uint64_t, Over>{{to_second, Over::forgotten}}));
+  EXPECT_LT(network.now - began, 500 * kMillisecond);
+  EXPECT_EQ(second->station.sessions(), 0U);
+  const std::uint64_t again = open_flow(network, first, *second, "echo");
+  first.say(again, "hello");
+  EXPECT_TRUE(network.run(network.now + kSecond, [&] { return first.heard[again].size() == 1; }));
+}
+
+TEST(Station, ForgedFramesTouchNothing) {
+  Switch network;
+  Host& first = network.add(1);
+  Host& second = network.add(2);
+  second.station.offer("echo");
+  second.echoes = true;
+  const std::uint64_t number = open_flow(network, first, second, "echo");
+  const Place elsewhere{2, 0, 0, 0, 0, 66};
+  const auto frame = [](FrameKind kind, std::uint64_t session, std::uint64_t of) {
+    std::vector<std::byte> bytes(kHeaderSize + 1, static_cast<std::byte>(ChunkKind::ping));
+    FrameHeader header{};
+    header.kind = static_cast<std::uint8_t>(kind);
+    header.session = session;
+    header.number = of;
+    seal_frame(bytes, header);
+    return bytes;
+  };
+  // With the right number, from elsewhere; with wrong numbers, from the peer's place.
+  EXPECT_EQ(first.station.receive(elsewhere, frame(FrameKind::session, number, 5), network.now),
+            Station::Taken::dropped);
+  EXPECT_EQ(first.station.counters().dropped_stray, 1U);
+  Random random(7);
+  for (int i = 0; i < 1000; ++i) {
+    for (const FrameKind kind : {FrameKind::session, FrameKind::answer, FrameKind::refusal, FrameKind::unknown}) {
+      first.station.receive(second.place, frame(kind, random(), 1 + random.below(100)), network.now);
+    }
+  }
+  network.rest(kMillisecond);
+  EXPECT_TRUE(first.over.empty());
+  first.say(number, "still here");
+  EXPECT_TRUE(network.run(network.now + kSecond, [&] { return first.heard[number].size() == 1; }));
+}
+
+TEST(Station, AFloodOfHellosHoldsLittleAndLeavesSessionsAlone) {
+  Switch network;
+  StationOptions options;
+  options.most_half_open = 16;
+  options.most_sessions = 40;
+  Host& second = network.add(2, options);
+  second.station.offer("echo");
+  second.echoes = true;
+  Host& first = network.add(1);
+  const std::uint64_t number = open_flow(network, first, second, "echo");
+  for (std::uint64_t i = 1; i <= 5000; ++i) {
+    std::vector<std::byte> hello(kHeaderSize);
+    const auto body =
+        GrowingBytes().add(i).add(i).add(std::uint16_t{1472}).add(std::uint16_t{0}).add(std::uint8_t{4}).take();
+    hello.insert(hello.end(), body.begin(), body.end());
+    for (const char c : {'e', 'c', 'h', 'o'}) hello.push_back(static_cast<std::byte>(c));
+    FrameHeader header{};
+    header.kind = static_cast<std::uint8_t>(FrameKind::hello);
+    seal_frame(hello, header);
+    const Place from{2, 1, 0, 0, static_cast<std::uint8_t>(i >> 8), static_cast<std::uint8_t>(i)};
+    EXPECT_EQ(second.station.receive(from, hello, network.now), Station::Taken::yes);
+    ASSERT_LE(second.station.sessions(), 17U);
+  }
+  first.say(number, "still here");
+  EXPECT_TRUE(network.run(network.now + kSecond, [&] { return first.heard[number].size() == 1; }));
+}
+
+TEST(Station, ManySessionsEndWhenTheyAreForgotten) {
+  Switch network;
+  Host& hub = network.add(1);
+  hub.station.offer("echo");
+  hub.echoes = true;
+  std::vector<std::pair<Host*, std::uint64_t>> clients;
+  for (std::uint8_t i = 0; i < 200; ++i) {
+    Host& client = network.add(static_cast<std::uint8_t>(10 + i));
+    clients.emplace_back(&client, open_flow(network, client, hub, "echo"));
+  }
+  EXPECT_EQ(hub.station.sessions(), 200U);
+  // Idle for a minute: they ask each other whether they live, and do.
+  network.rest(60 * kSecond);
+  EXPECT_TRUE(hub.over.empty());
+  for (auto& [client, number] : clients) {
+    EXPECT_TRUE(client->over.empty());
+    client->station.forget(number);
+  }
+  network.rest(kSecond);
+  EXPECT_EQ(hub.over.size(), 200U);
+  for (const auto& [number, over] : hub.over) {
+    EXPECT_EQ(over, Over::finished_there);
+    hub.station.forget(number);
+  }
+  network.rest(kSecond);
+  EXPECT_EQ(hub.station.sessions(), 0U);
+  for (auto& [client, number] : clients) EXPECT_EQ(client->station.sessions(), 0U);
+  EXPECT_EQ(hub.station.next_deadline(), UINT64_MAX);
+}
+
+}  // namespace
+}  // namespace viaduct::net
