@@ -14,6 +14,7 @@
 #include <vector>
 
 struct sockaddr;
+struct sockaddr_storage;
 
 namespace viaduct::nic {
 
@@ -59,7 +60,10 @@ class [[gnu::visibility("default")]] UdpSwitch : public Mac {
   // thousand are known.
   virtual MacAddress keep_peer(const sockaddr* address, std::uint32_t length) = 0;
   virtual void forget_peer(const MacAddress& peer) = 0;
+  // The same for a peer that is only answered: it is remembered as a stranger is.
+  virtual MacAddress know_peer(const sockaddr* address, std::uint32_t length) = 0;
   virtual std::string peer_name(const MacAddress& peer) const = 0;  // "192.0.2.1:7000"
+  virtual bool peer_address(const MacAddress& peer, sockaddr_storage& address, std::uint32_t& length) const = 0;
   virtual std::uint16_t port() const = 0;
 };
 VIADUCT_API std::unique_ptr<UdpSwitch> make_udp_switch(const UdpSwitchOptions& options, Failure& why);

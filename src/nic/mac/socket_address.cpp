@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace viaduct::nic {
@@ -21,6 +22,13 @@ std::string SocketAddress::text() const {
   }
   ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(storage).sin_addr, host, sizeof host);
   return fmt::format("{}:{}", host, port());
+}
+
+SocketAddress SocketAddress::copy(const sockaddr* address, socklen_t length) {
+  SocketAddress copied;
+  copied.length = std::min<socklen_t>(length, sizeof copied.storage);
+  std::memcpy(&copied.storage, address, copied.length);
+  return copied;
 }
 
 SocketAddress SocketAddress::any(int family) {

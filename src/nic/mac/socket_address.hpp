@@ -20,6 +20,7 @@ struct SocketAddress {
   std::uint16_t port() const;
   std::string text() const;  // "192.0.2.1:7000", "[::1]:7000"
 
+  static SocketAddress copy(const sockaddr* address, socklen_t length);
   static SocketAddress any(int family);
   // `family` AF_UNSPEC: whichever the name has.
   static Result<SocketAddress> parse(const std::string& text, int family, bool to_bind);

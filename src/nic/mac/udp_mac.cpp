@@ -51,6 +51,8 @@ class UdpMac final : public UdpSwitch {
   int fd() const override { return socket_.get(); }
 
   MacAddress keep_peer(const sockaddr* address, std::uint32_t length) override;
+  MacAddress know_peer(const sockaddr* address, std::uint32_t length) override;
+  bool peer_address(const MacAddress& peer, sockaddr_storage& address, std::uint32_t& length) const override;
   void forget_peer(const MacAddress& peer) override { peers_.forget(peer); }
   std::string peer_name(const MacAddress& peer) const override;
   std::uint16_t port() const override;
@@ -223,10 +225,8 @@ void UdpMac::take(msghdr& header, std::uint32_t length, std::byte* bytes) {
     }
   }
   if (is_switch_ && header.msg_namelen > 0) {
-    SocketAddress from;
-    std::memcpy(&from.storage, header.msg_name, header.msg_namelen);
-    from.length = header.msg_namelen;
-    const MacAddress sender = peers_.sender(from);
+    const MacAddress sender =
+        peers_.sender(SocketAddress::copy(static_cast<const sockaddr*>(header.msg_name), header.msg_namelen));
     for (std::uint32_t at = 0; at + 2 * sizeof(MacAddress) <= length; at += segment) {
       std::memcpy(bytes + at, address_.data(), sizeof(MacAddress));
       std::memcpy(bytes + at + sizeof(MacAddress), sender.data(), sizeof(MacAddress));
@@ -236,10 +236,19 @@ void UdpMac::take(msghdr& header, std::uint32_t length, std::byte* bytes) {
 }
 
 MacAddress UdpMac::keep_peer(const sockaddr* address, std::uint32_t length) {
-  SocketAddress peer;
-  peer.length = std::min<socklen_t>(length, sizeof peer.storage);
-  std::memcpy(&peer.storage, address, peer.length);
-  return peers_.keep(peer);
+  return peers_.keep(SocketAddress::copy(address, length));
+}
+
+MacAddress UdpMac::know_peer(const sockaddr* address, std::uint32_t length) {
+  return peers_.sender(SocketAddress::copy(address, length));
+}
+
+bool UdpMac::peer_address(const MacAddress& peer, sockaddr_storage& address, std::uint32_t& length) const {
+  SocketAddress found;
+  if (!peers_.find(reinterpret_cast<const std::byte*>(peer.data()), found)) return false;
+  address = found.storage;
+  length = found.length;
+  return true;
 }
 
 std::string UdpMac::peer_name(const MacAddress& peer) const {
