@@ -1,0 +1,346 @@
+#include "net/node.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/crc32c.hpp"
+#include "base/log.hpp"
+
+namespace viaduct::net {
+
+namespace {
+
+constexpr std::uint16_t kEtherType = 0x88b5;  // IEEE's first for local use
+constexpr std::size_t kHeaders = 28;          // of IPv4 and UDP
+
+std::uint64_t now_ns() {
+  return Clock::steady().now_ns();
+}
+
+std::uint64_t unguessable() {
+  std::uint64_t number = 0;
+  while (::getrandom(&number, sizeof number, 0) != sizeof number) {
+  }
+  return number;
+}
+
+// Abstract, so it goes with its process; one per network namespace, as the ports are.
+sockaddr_un name_address(const std::string& name, std::uint16_t port, socklen_t& length) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  // Names are up to 255 bytes, this is shorter: what does not fit is told apart by a sum of the whole.
+  const std::string text =
+      fmt::format("viaduct-net/{}/{:08x}/{:.60}", port, crc32c(std::as_bytes(std::span(name))), name);
+  std::memcpy(address.sun_path + 1, text.data(), text.size());
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  return address;
+}
+
+std::string text_of(const sockaddr_in& address) {
+  char host[INET_ADDRSTRLEN] = "?";
+  ::inet_ntop(AF_INET, &address.sin_addr, host, sizeof host);
+  return fmt::format("{}:{}", host, ntohs(address.sin_port));
+}
+
+Result<sockaddr_in> resolve(const std::string& host, std::uint16_t port) {
+  const auto colon = host.rfind(':');
+  const std::string name = host.substr(0, colon);
+  if (colon != std::string::npos) {
+    const std::string_view digits = std::string_view(host).substr(colon + 1);
+    const auto [end, fault] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+    if (fault != std::errc{} || end != digits.data() + digits.size() || port == 0) {
+      return Error(EINVAL, fmt::format("'{}' is no port, 1 to 65535, in '{}' (IPv4: HOST or HOST:PORT)", digits, host));
+    }
+  }
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (const int fault = ::getaddrinfo(name.c_str(), nullptr, &hints, &found); fault != 0) {
+    return Error(EINVAL, fmt::format("the host '{}': {} (IPv4: HOST or HOST:PORT)", name, ::gai_strerror(fault)));
+  }
+  sockaddr_in address{};
+  std::memcpy(&address, found->ai_addr, sizeof address);
+  ::freeaddrinfo(found);
+  address.sin_port = htons(port);
+  return address;
+}
+
+Result<Route> route(const sockaddr_in& to) {
+  const Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket) return Error::from_errno("open a UDP socket");
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+    return Error::from_errno(fmt::format("find a way to {}", text_of(to)));
+  }
+  sockaddr_in from{};
+  socklen_t length = sizeof from;
+  (void)::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&from), &length);
+  int mtu = 0;
+  length = sizeof mtu;
+  if (::getsockopt(socket.get(), IPPROTO_IP, IP_MTU, &mtu, &length) != 0) mtu = 1280;
+  from.sin_port = 0;
+  const std::string local = text_of(from);
+  return Route{text_of(to), local.substr(0, local.find(':')), static_cast<std::uint32_t>(mtu)};
+}
+
+StationOptions with_frame_size(StationOptions options, std::uint32_t largest) {
+  options.session.frame_size = largest;
+  return options;
+}
+
+// What others hand over: the address that the hello came from, and the hello.
+struct Handed {
+  sockaddr_in from;
+  std::byte frame[512];
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Node>> Node::open(const NodeOptions& options, RegisteredMemory& memory) {
+  nic::Failure why;
+  auto own = nic::make_udp_switch({.max_frame = static_cast<std::uint32_t>(options.largest_frame + kEthernet)}, why);
+  if (own == nullptr) return Error(why.code.value(), why.message);
+  return std::unique_ptr<Node>(new Node(options, memory, std::move(own)));
+}
+
+Node::Node(const NodeOptions& options, RegisteredMemory& memory, std::unique_ptr<nic::UdpSwitch> own)
+    : options_(options),
+      own_(std::move(own)),
+      hand_over_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+      station_(with_frame_size(options.station, options.largest_frame), memory, unguessable),
+      buffers_(kBatch * (options.largest_frame + kEthernet)) {
+  station_.set_answer_port(own_->port());
+}
+
+Node::~Node() = default;
+
+Status Node::offer(const std::string& name) {
+  if (name.empty() || name.size() > UINT8_MAX) return Error(EINVAL, "a name has 1 to 255 bytes");
+  Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return Error::from_errno("open a UNIX socket");
+  socklen_t length = 0;
+  const sockaddr_un address = name_address(name, options_.well_known_port, length);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    if (errno == EADDRINUSE) return Error(EADDRINUSE, fmt::format("another process offers the name '{}'", name));
+    return Error::from_errno(fmt::format("take the name '{}'", name));
+  }
+  names_[name] = std::move(socket);
+  station_.offer(name);
+  join_group();
+  return {};
+}
+
+// Another user may hold the port: his processes hand hellos over all the same, so it is no fault.
+void Node::join_group() {
+  if (shared_ != nullptr) return;
+  nic::Failure why;
+  shared_ =
+      nic::make_udp_switch({.local = fmt::format("0.0.0.0:{}", options_.well_known_port), .shared_port = true}, why);
+  if (shared_ == nullptr) log::notice(why.message + "; hellos reach this process through those who have the port");
+}
+
+Result<Route> Node::route_to(const std::string& host) const {
+  VIADUCT_TRY(const sockaddr_in address, resolve(host, options_.well_known_port));
+  return route(address);
+}
+
+Result<std::uint64_t> Node::connect(const std::string& host, const std::string& name, std::uint64_t within_ns) {
+  VIADUCT_TRY(const sockaddr_in address, resolve(host, options_.well_known_port));
+  VIADUCT_TRY(const Route way, route(address));
+  const std::size_t frame_size = way.mtu - std::min<std::size_t>(way.mtu, kHeaders + kEthernet);
+  const Place place = own_->know_peer(reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  const std::uint64_t now = now_ns();
+  return station_.connect(place, name, frame_size, now, now + within_ns);
+}
+
+bool Node::progress() {
+  bool moved = receive_own();
+  if (shared_ != nullptr) moved |= receive_hellos();
+  if (!names_.empty()) moved |= receive_handed();
+  station_.tick(now_ns());
+  moved |= send_frames();
+  return moved;
+}
+
+bool Node::receive_own() {
+  nic::Frame frames[kBatch];
+  const std::size_t count = own_->receive(frames);
+  const std::uint64_t now = now_ns();
+  for (const nic::Frame& frame : std::span(frames).first(count)) {
+    if (frame.length <= kEthernet) continue;
+    Place from;
+    std::memcpy(from.data(), frame.data + sizeof from, sizeof from);
+    const std::span<const std::byte> bytes(frame.data + kEthernet, frame.length - kEthernet);
+    if (station_.receive(from, bytes, now) == Station::Taken::for_another) station_.refuse(from, bytes);
+  }
+  own_->release(count);
+  return count > 0;
+}
+
+bool Node::receive_hellos() {
+  nic::Frame frames[kBatch];
+  const std::size_t count = shared_->receive(frames);
+  for (const nic::Frame& frame : std::span(frames).first(count)) {
+    if (frame.length <= kEthernet) continue;
+    Place from;
+    std::memcpy(from.data(), frame.data + sizeof from, sizeof from);
+    sockaddr_storage address{};
+    std::uint32_t length = 0;
+    if (shared_->peer_address(from, address, length)) {
+      take_hello(address, length, {frame.data + kEthernet, frame.length - kEthernet});
+    }
+  }
+  shared_->release(count);
+  return count > 0;
+}
+
+bool Node::receive_handed() {
+  bool moved = false;
+  for (const auto& [name, socket] : names_) {
+    Handed handed;
+    const ssize_t size = ::recv(socket.get(), &handed, sizeof handed, MSG_DONTWAIT);
+    if (size <= static_cast<ssize_t>(sizeof handed.from)) continue;
+    moved = true;
+    const std::span<const std::byte> frame(handed.frame, static_cast<std::size_t>(size) - sizeof handed.from);
+    const auto hello = Station::read_hello(frame);
+    sockaddr_storage from{};
+    std::memcpy(&from, &handed.from, sizeof handed.from);
+    if (hello && station_.offers(hello->name) && handed.from.sin_family == AF_INET) {
+      take_hello(from, sizeof handed.from, frame);
+    }
+  }
+  return moved;
+}
+
+// A hello that came by the well-known port, here or at another process.
+void Node::take_hello(const sockaddr_storage& from, std::uint32_t length, std::span<const std::byte> frame) {
+  const auto hello = Station::read_hello(frame);
+  if (from.ss_family != AF_INET) return;
+  sockaddr_in answer_to;
+  std::memcpy(&answer_to, &from, sizeof answer_to);
+  if (hello && !station_.offers(hello->name) && frame.size() <= sizeof Handed::frame) {
+    Handed handed{answer_to, {}};
+    std::memcpy(handed.frame, frame.data(), frame.size());
+    socklen_t name_length = 0;
+    const sockaddr_un address = name_address(hello->name, options_.well_known_port, name_length);
+    const std::size_t size = sizeof handed.from + frame.size();
+    if (::sendto(hand_over_.get(), &handed, size, MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&address),
+                 name_length) >= 0 ||
+        errno == EAGAIN) {  // it has too many to look at: the hello comes again
+      return;
+    }
+  }
+  if (hello && hello->answer_port != 0) answer_to.sin_port = htons(hello->answer_port);
+  const Place place = own_->know_peer(reinterpret_cast<const sockaddr*>(&answer_to), length);
+  if (station_.receive(place, frame, now_ns()) == Station::Taken::for_another) station_.refuse(place, frame);
+}
+
+// From a port of its own each time: where the well-known port is shared, another process may get it.
+void Node::send_hello(const Place& to, std::span<const std::byte> bytes) const {
+  sockaddr_storage address{};
+  std::uint32_t length = 0;
+  if (!own_->peer_address(to, address, length)) return;
+  const Fd socket(::socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  (void)::sendto(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&address),
+                 length);
+}
+
+bool Node::send_frames() {
+  bool moved = false;
+  for (;;) {
+    if (sent_ == outgoing_.size()) {
+      outgoing_.clear();
+      sent_ = 0;
+      const std::size_t room = options_.largest_frame + kEthernet;
+      const std::uint64_t now = now_ns();
+      while (outgoing_.size() < kBatch) {
+        const std::span<std::byte> buffer = std::span(buffers_).subspan(outgoing_.size() * room, room);
+        Place to;
+        const std::size_t size = station_.next_frame(buffer.subspan(kEthernet), to, now);
+        if (size == 0) break;
+        const std::uint16_t type = htons(kEtherType);
+        const nic::MacAddress self = own_->address();
+        std::memcpy(buffer.data(), to.data(), to.size());
+        std::memcpy(buffer.data() + to.size(), self.data(), self.size());
+        std::memcpy(buffer.data() + 2 * to.size(), &type, sizeof type);
+        const auto frame = buffer.first(size + kEthernet);
+        if (static_cast<FrameKind>(frame[kEthernet + 5]) == FrameKind::hello) {
+          send_hello(to, frame);
+          continue;
+        }
+        outgoing_.push_back({frame.data(), static_cast<std::uint32_t>(frame.size())});
+      }
+      if (outgoing_.empty()) return moved;
+    }
+    const std::size_t taken = own_->transmit(std::span(outgoing_).subspan(sent_));
+    sent_ += taken;
+    moved |= taken > 0;
+    if (sent_ < outgoing_.size()) return moved;  // full: the rest next time
+  }
+}
+
+void Node::sleep(std::uint64_t most_ns) {
+  station_.about_to_sleep();
+  send_frames();
+  const std::uint64_t now = now_ns();
+  const std::uint64_t due = station_.next_deadline();
+  const std::uint64_t wait = std::min(most_ns, due > now ? due - now : 0);
+  std::vector<pollfd> ready{{own_->fd(), static_cast<short>(sent_ < outgoing_.size() ? POLLIN | POLLOUT : POLLIN), 0}};
+  if (shared_ != nullptr) ready.push_back({shared_->fd(), POLLIN, 0});
+  for (const auto& [name, socket] : names_) ready.push_back({socket.get(), POLLIN, 0});
+  const timespec time = to_timespec(wait);
+  (void)::ppoll(ready.data(), ready.size(), &time, nullptr);
+}
+
+bool Node::take_event(StationEvent& event) {
+  if (!station_.take_event(event)) return false;
+  if (event.kind == StationEvent::Kind::connected || event.kind == StationEvent::Kind::met) {
+    sockaddr_storage address{};
+    std::uint32_t length = 0;
+    const Place place = station_.place_of(event.session);
+    if (own_->peer_address(place, address, length)) {
+      kept_[event.session] = own_->keep_peer(reinterpret_cast<const sockaddr*>(&address), length);
+    }
+  }
+  return true;
+}
+
+std::string Node::name_of(std::uint64_t session) const {
+  return own_->peer_name(station_.place_of(session));
+}
+
+void Node::forget(std::uint64_t session) {
+  station_.forget(session);
+  send_frames();
+  if (const auto kept = kept_.find(session); kept != kept_.end()) {
+    own_->forget_peer(kept->second);
+    kept_.erase(kept);
+  }
+}
+
+bool Node::drain(std::uint64_t within_ns) {
+  const std::uint64_t end = now_ns() + within_ns;
+  for (;;) {
+    progress();
+    station_.about_to_sleep();
+    send_frames();
+    if (station_.quiet() && sent_ == outgoing_.size()) return true;
+    const std::uint64_t now = now_ns();
+    if (now >= end) return false;
+    sleep(end - now);
+  }
+}
+
+}  // namespace viaduct::net

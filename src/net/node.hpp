@@ -1,0 +1,91 @@
+// A node: a station on a real network. It has a UDP socket of its own, and while it offers names it shares the
+// well-known port with every other process of this host that does (SO_REUSEPORT): whichever of them gets a hello hands
+// it to the process that offers the name, which answers from its own socket. Nothing has to run beforehand.
+//
+// A node has no thread: whoever uses it calls progress() and sleep(). One thread at a time.
+#pragma once
+
+#include <viaduct/nic_macs.hpp>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "base/result.hpp"
+#include "net/station.hpp"
+
+namespace viaduct::net {
+
+inline constexpr std::uint16_t kWellKnownPort = 47117;
+
+struct NodeOptions {
+  StationOptions station{};
+  std::uint16_t well_known_port = kWellKnownPort;
+  std::uint32_t largest_frame = 9000;  // of what an Ethernet frame carries; the way to a peer may carry less
+};
+
+struct Route {
+  std::string peer;       // "192.0.2.1:47117"
+  std::string from;       // our address on the way there
+  std::uint32_t mtu = 0;  // of the interface that leads there
+};
+
+class Node {
+ public:
+  static Result<std::unique_ptr<Node>> open(const NodeOptions& options, RegisteredMemory& memory);
+  ~Node();  // says nothing: drain() and forget() first, or peers hear of it only by the silence
+
+  // From now on peers can connect to `name` at this host. A name belongs to one process at a time.
+  Status offer(const std::string& name);
+
+  // "HOST" or "HOST:PORT". The number of the session to be; its event says `connected` or `failed`.
+  Result<std::uint64_t> connect(const std::string& host, const std::string& name, std::uint64_t within_ns);
+  // How the kernel would send to that host.
+  Result<Route> route_to(const std::string& host) const;
+
+  // Frames in, what is due, frames out. False: nothing moved.
+  bool progress();
+  // Everything that is owed goes out first. Until a frame comes, something is due, or so much time has passed.
+  void sleep(std::uint64_t most_ns);
+
+  bool take_event(StationEvent& event);
+  Session* use(std::uint64_t session) { return station_.use(session); }
+  const Session* look(std::uint64_t session) const { return station_.look(session); }
+  std::string name_of(std::uint64_t session) const;  // the peer's address
+  void forget(std::uint64_t session);
+  // Sends what was taken and hears that it came: for whoever is about to end. False: not within the time.
+  bool drain(std::uint64_t within_ns);
+
+  const Station& station() const { return station_; }
+  nic::MacCounters counters() const { return own_->counters(); }
+  std::uint16_t port() const { return own_->port(); }
+
+ private:
+  static constexpr std::size_t kBatch = 64;
+  static constexpr std::size_t kEthernet = nic::kEthernetHeader;
+
+  Node(const NodeOptions& options, RegisteredMemory& memory, std::unique_ptr<nic::UdpSwitch> own);
+
+  bool receive_own();
+  bool receive_hellos();
+  bool receive_handed();
+  bool send_frames();
+  void take_hello(const sockaddr_storage& from, std::uint32_t length, std::span<const std::byte> frame);
+  void send_hello(const Place& to, std::span<const std::byte> bytes) const;
+  void join_group();
+
+  const NodeOptions options_;
+  std::unique_ptr<nic::UdpSwitch> own_;
+  std::unique_ptr<nic::UdpSwitch> shared_;  // at the well-known port, while names are offered
+  std::map<std::string, Fd> names_;         // whose hellos others hand over here
+  Fd hand_over_;                            // to others
+  Station station_;
+  std::map<std::uint64_t, Place> kept_;  // sessions' places in the switch's table
+  std::vector<std::byte> buffers_;       // frames on their way out
+  std::vector<nic::Frame> outgoing_;
+  std::size_t sent_ = 0;  // of outgoing_
+};
+
+}  // namespace viaduct::net
