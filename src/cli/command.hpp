@@ -66,5 +66,6 @@ void add_ls(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_handback(CLI::App& app);
 void add_nic(CLI::App& app);
+void add_ping(CLI::App& app);
 
 }  // namespace viaduct::cli

@@ -167,8 +167,11 @@ Result<std::uint64_t> Node::connect(const std::string& host, const std::string& 
 
 bool Node::progress() {
   bool moved = receive_own();
-  if (shared_ != nullptr) moved |= receive_hellos();
-  if (!names_.empty()) moved |= receive_handed();
+  // Hellos are rare: a busy node looks for them now and then.
+  if (!moved || ++turns_ % kTurnsBetweenHellos == 0) {
+    if (shared_ != nullptr) moved |= receive_hellos();
+    if (!names_.empty()) moved |= receive_handed();
+  }
   station_.tick(now_ns());
   moved |= send_frames();
   return moved;

@@ -64,6 +64,7 @@ class Node {
 
  private:
   static constexpr std::size_t kBatch = 64;
+  static constexpr std::uint32_t kTurnsBetweenHellos = 32;
   static constexpr std::size_t kEthernet = nic::kEthernetHeader;
 
   Node(const NodeOptions& options, RegisteredMemory& memory, std::unique_ptr<nic::UdpSwitch> own);
@@ -86,6 +87,7 @@ class Node {
   std::vector<std::byte> buffers_;       // frames on their way out
   std::vector<nic::Frame> outgoing_;
   std::size_t sent_ = 0;  // of outgoing_
+  std::uint32_t turns_ = 0;
 };
 
 }  // namespace viaduct::net

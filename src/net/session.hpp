@@ -74,6 +74,7 @@ class Session {
   bool quiet() const;
 
   void set_frame_size(std::size_t size) { frame_size_ = size; }
+  std::size_t frame_size() const { return frame_size_; }
   const SessionCounters& counters() const { return counters_; }
   const RoundTrip& round_trip() const { return round_trip_; }
   std::uint32_t window() const { return congestion_.window(); }
