@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <utility>
 
 namespace viaduct::sockets {
 
@@ -44,6 +45,24 @@ class FdMap {
   T* replace(int fd, T* value) {
     if (find(fd) == nullptr) return nullptr;
     return pages_[fd / kPerPage].load(std::memory_order_acquire)->at[fd % kPerPage].exchange(value);
+  }
+
+  // The next `numbers` from `from` on, around, but each once, and without those whose page was never used:
+  // use(fd, value), until that says false. Returns where to go on.
+  template <class Use>
+  int some(int from, int numbers, Use&& use) const {
+    int fd = from;
+    for (int passed = 0, looked = 0; passed < kMost && looked < numbers;) {
+      const int in_page = fd % kPerPage;
+      const Page* found = pages_[fd / kPerPage].load(std::memory_order_acquire);
+      T* const value = found == nullptr ? nullptr : found->at[in_page].load(std::memory_order_acquire);
+      const int step = found == nullptr ? kPerPage - in_page : 1;
+      looked += found != nullptr;
+      passed += step;
+      const int here = std::exchange(fd, (fd + step) % kMost);
+      if (value != nullptr && !use(here, value)) break;
+    }
+    return fd;
   }
 
   // Every number that has something, in order: use(fd, value).

@@ -6,22 +6,26 @@
 
 namespace viaduct::sockets {
 
-extern FdMap<char> internal_fds;
+struct Connection;
+
+extern FdMap<Connection> internal_fds;  // of_process(): of no connection
+Connection* of_process();
 
 // Takes `fd` over: the descriptor is moved up. -1: none left. What is only kept to be passed on, or shown, leaves some
 // for what is needed now.
 enum class Need { now, some_day };
-int make_internal(int fd, Need need = Need::now);
+int make_internal(int fd, Need need = Need::now, Connection* owner = of_process());
 inline bool is_internal(int fd) {
   return internal_fds.find(fd) != nullptr;
 }
 template <class Use>
 void for_each_internal(Use&& use) {
-  internal_fds.each([&](int fd, char*) { use(fd); });
+  internal_fds.each([&](int fd, const Connection*) { use(fd); });
 }
 void close_internal(int fd);
 bool forget_internal(int fd);  // false: it is none
 int internal_count();
+int internal_count_of_connections();
 
 // A program that gets such a number has nearly as many open as it may: it will want those that are kept for some day.
 bool is_high_number(int fd);

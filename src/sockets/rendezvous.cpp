@@ -152,7 +152,7 @@ void later(Connection& connection, Why why) {
 void open_offer(Connection& connection) {
   const Name name = name_of(connection.place);
   int fd = kernel::libc().socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd >= 0) fd = make_internal(fd);
+  if (fd >= 0) fd = make_internal(fd, Need::now, &connection);
   if (fd < 0) return later(connection, errno == EPERM || errno == EACCES ? Why::forbidden : Why::no_descriptors);
   // In use: another process that holds this end got there first.
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&name.address), name.size) != 0 ||
@@ -422,7 +422,8 @@ void attach(Connection& connection, int socket, Segment segment, int side) {
   connection.memory = {parts.payload.data(), -1, bulk_bytes_of(parts.payload.size())};
   give_back_locked_memory(connection.memory, parts.fd.get());
   // Without a descriptor it works, but cannot be passed on.
-  if (!is_high_number(socket)) connection.memory.fd = make_internal(parts.fd.release(), Need::some_day);
+  if (!is_high_number(socket))
+    connection.memory.fd = make_internal(parts.fd.release(), Need::some_day, &connection);
   connection.take_side(side);
   connection.inode = ::fstat(socket, &info) == 0 ? info.st_ino : 0;
   if (Opened opened = connection.opened.load(); opened == Opened::unknown && tcp_counts_agree(socket, opened))

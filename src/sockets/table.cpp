@@ -169,7 +169,7 @@ void adopt(int fd, bool nonblocking) {
   start(*connection, nonblocking);
   connection->descriptors.store(1);
   if (is_high_number(fd)) [[unlikely]]
-    (void)give_descriptors_back(false);
+    (void)give_descriptors_back(Want::some_soon);
   sweep_retired();
   if (!connections.put(fd, connection)) return slab.let_go(connection);
   registry_add(*connection, fd);
@@ -256,22 +256,31 @@ bool may_be_passed_on_unread(const Connection& connection) {
 
 }  // namespace
 
-bool give_descriptors_back(bool offers) {
-  constexpr int kAtOnce = 8;  // for a single call; without it programs that are started cannot go on with a connection
+bool give_descriptors_back(Want want) {
   if (internal_count() == 0 || in_borrowed_memory()) return false;
+  constexpr int kAtOnce = 8;  // for a single call; without it programs that are started cannot go on with a connection
+  // Not all of them for each socket that is near the limit, which would cost it the more the more there are: until the
+  // last quarter of the numbers is taken, all of ours have had their turn many times.
+  constexpr int kLooks = 16;
+  static int next = 0;  // under the lock of while_no_program_starts()
+  const bool offers = want == Want::one_now;
   const int kept = errno;
   int given = 0;
   const auto give = [&](int, Connection* connection) {
-    if (offers && given >= kAtOnce) return;
+    if (connection == of_process()) return true;
     if (connection->attached() && !may_be_passed_on_unread(*connection) && close_memory_descriptor(*connection)) {
       registry_attached(*connection);
       ++given;
     }
-    if (!offers || connection->life.load() != Life::offering || !connection->upgrade_lock.try_acquire()) return;
-    given += withdraw_for_now(*connection) ? 1 : 0;
-    connection->upgrade_lock.release();
+    if (offers && connection->life.load() == Life::offering && connection->upgrade_lock.try_acquire()) {
+      given += withdraw_for_now(*connection) ? 1 : 0;
+      connection->upgrade_lock.release();
+    }
+    return given < kAtOnce && internal_count_of_connections() != 0;
   };
-  (void)while_no_program_starts([&] { connections.each(give); });
+  if (internal_count_of_connections() != 0)
+    (void)while_no_program_starts(
+        [&] { next = internal_fds.some(next, offers ? FdMap<Connection>::kMost : kLooks, give); });
   if (offers && given == 0 && give_up_bells()) ++given;
   if (offers && given == 0 && registry_gives_descriptor()) ++given;
   errno = kept;
@@ -280,7 +289,7 @@ bool give_descriptors_back(bool offers) {
 
 void give_up_internal(int fd) {
   const Uncancelled here(Uncancelled::Sleeps::too);
-  const int moved = make_internal(kernel::libc().fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  const int moved = make_internal(kernel::libc().fcntl(fd, F_DUPFD_CLOEXEC, 3), Need::now, internal_fds.find(fd));
   connections.each([=](int, Connection* connection) {
     if (connection->attached() && connection->memory.fd == fd) connection->memory.fd = moved;
     if (connection->listener == fd) connection->listener = moved;

@@ -40,9 +40,11 @@ int any_number_of(const Connection& connection);
 // The program takes one of our own descriptor numbers for itself.
 void give_up_internal(int fd);
 
-// The program has run out of descriptors, or will soon: those go that are kept for some day, and `offers` as well.
-// False: there are none. A connection without works on, but cannot be passed on, nor be looked at from outside.
-bool give_descriptors_back(bool offers);
+// The program will soon have run out of descriptors: some go that are kept for some day. Or it has: then a few go now,
+// offers as well. False: none went. A connection without works on, but cannot be passed on, nor be looked at from
+// outside.
+enum class Want { some_soon, one_now };
+bool give_descriptors_back(Want want);
 
 inline bool has_failed(int fd) {
   return fd < 0;
@@ -54,7 +56,7 @@ inline bool has_failed(const void* made) {
 template <class Call>
 auto with_room(Call&& call) {
   const auto made = call();
-  if (!has_failed(made) || errno != EMFILE || !give_descriptors_back(true)) [[likely]]
+  if (!has_failed(made) || errno != EMFILE || !give_descriptors_back(Want::one_now)) [[likely]]
     return made;
   return call();
 }

@@ -39,6 +39,34 @@ TEST(FdMap, RefusesNumbersThatNoDescriptorHas) {
   }
 }
 
+TEST(FdMap, TellsOfSomeInTurnAndOfEachOnce) {
+  const auto map = std::make_unique<FdMap<int>>();
+  int value = 0;
+  for (const int fd : {3, 1500, 50'000}) map->put(fd, &value);
+  std::vector<int> seen;
+  const auto look = [&](int from, int numbers, std::size_t most) {
+    seen.clear();
+    return map->some(from, numbers, [&](int fd, int*) {
+      seen.push_back(fd);
+      return seen.size() < most;
+    });
+  };
+  EXPECT_EQ(look(0, FdMap<int>::kMost, 9), 0);
+  EXPECT_EQ(seen, (std::vector<int>{3, 1500, 50'000}));
+  EXPECT_EQ(look(4, FdMap<int>::kMost, 9), 4);
+  EXPECT_EQ(seen, (std::vector<int>{1500, 50'000, 3}));
+  const int next = look(0, FdMap<int>::kMost, 2);
+  EXPECT_EQ(seen, (std::vector<int>{3, 1500}));
+  (void)look(next, FdMap<int>::kMost, 1);
+  EXPECT_EQ(seen, (std::vector<int>{50'000}));
+  // A few numbers at a time: those of unused pages cost none of them.
+  int turns = 0, from = 4;
+  do {
+    from = look(from, 16, 9);
+  } while (++turns < 1000 && seen != std::vector<int>{3});
+  EXPECT_LE(turns, 3 * 1024 / 16 + 1);
+}
+
 TEST(FdMap, ThreadsThatTakeTheSameGetItOnce) {
   const auto map = std::make_unique<FdMap<int>>();
   int value = 0;

@@ -2,8 +2,8 @@
 // verified; exit code 0 means that nothing was lost, nothing hung and nobody crashed.
 //
 //   sockets-torture
-//   kill|mix|leave|family|stopped|torn|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|asked|late|unread|
-//   namespaces|nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]
+//   kill|mix|leave|family|stopped|torn|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|asked|late|limit|
+//   unread|namespaces|nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -369,6 +369,7 @@ int main(int count, char** arguments) {
   if (mode == "torn") return torn(rounds, seed);
   if (mode == "asked") return asked(rounds);
   if (mode == "late") return late(rounds);
+  if (mode == "limit") return limit(rounds);  // hundreds of sockets
   if (mode == "unread") return unread(rounds);
   if (mode == "namespaces") return namespaces(rounds);
   if (mode == "giga") return hand_back_a_gigabyte(rounds, seed);
@@ -383,7 +384,7 @@ int main(int count, char** arguments) {
   std::fprintf(
       stderr,
       "usage: %s kill|mix|leave|family|stopped|torn|crowd|pool|waiters|reopen|storm|row|idle|hostile|giga|asked|late|"
-      "unread|namespaces|nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]\n",
+      "limit|unread|namespaces|nofile|no-memfd|no-memory|no-proc ROUNDS [SEED]\n",
       arguments[0]);
   return 2;
 }

@@ -94,6 +94,7 @@ int waiters(int rounds, unsigned seed);
 int hand_back_a_gigabyte(int rounds, unsigned seed);
 int asked(int rounds);
 int late(int rounds);
+int limit(int hundreds);
 int unread(int rounds);
 int namespaces(int rounds);
 

@@ -39,9 +39,9 @@ INSTANTIATE_TEST_SUITE_P(Sockets, Torture,
                                            Dose{"crowd", 1000}, Dose{"pool", 2000}, Dose{"waiters", 1},
                                            Dose{"reopen", 100}, Dose{"stopped", 60}, Dose{"torn", 60},
                                            Dose{"storm", 100}, Dose{"row", 100}, Dose{"idle", 100}, Dose{"hostile", 40},
-                                           Dose{"giga", 2}, Dose{"asked", 5}, Dose{"late", 3}, Dose{"unread", 3},
-                                           Dose{"namespaces", 3}, Dose{"nofile", 5}, Dose{"no-memfd", 3},
-                                           Dose{"no-memory", 3}, Dose{"no-proc", 3}),
+                                           Dose{"giga", 2}, Dose{"asked", 5}, Dose{"late", 3}, Dose{"limit", 60},
+                                           Dose{"unread", 3}, Dose{"namespaces", 3}, Dose{"nofile", 5},
+                                           Dose{"no-memfd", 3}, Dose{"no-memory", 3}, Dose{"no-proc", 3}),
                          [](const auto& given) {
                            std::string name = given.param.mode;
                            std::erase(name, '-');
