@@ -18,12 +18,23 @@
 
 namespace viaduct::sockets {
 
+namespace {
+
+// Taken from the kernel so far. A sender that is back on TCP may have sent urgent data, behind which the kernel does
+// not count what is unread: looked at afterwards, since it goes back first.
+bool taken_over_tcp(int fd, const Path& path, std::uint64_t& bytes) {
+  return tcp_read(fd, bytes) &&
+         (path.mode.load(std::memory_order_acquire) != kBack || tcp_read(fd, bytes, tcp_unread_past_mark));
+}
+
+}  // namespace
+
 void put_receiving_right(Connection& connection) {
   const Path& path = connection.incoming().path;
   ReceiveState& state = connection.incoming().receiving;
   Receiver(connection.memory, connection.in()).recover();
   std::uint64_t read = 0;
-  if (const int fd = any_number_of(connection); fd < 0 || !tcp_read(fd, read)) return;
+  if (const int fd = any_number_of(connection); fd < 0 || !taken_over_tcp(fd, path, read)) return;
   const std::uint64_t from = path.ring_from.load();
   switch (state.stage.load()) {
     case kReadTcp:
@@ -152,7 +163,7 @@ std::uint32_t follow_path(Connection& connection, int fd) {
     switch (stage) {
       case kReadTcp: {
         if (mode == kTcp) return stage;
-        if (!tcp_read(fd, read)) read = state.tcp_taken.load();
+        if (!taken_over_tcp(fd, path, read)) read = state.tcp_taken.load();
         const std::uint64_t left = path.ring_from.load() - read;
         state.tcp_left.store(left > INT64_MAX ? 0 : left);  // never behind us, unless the peer lies
         state.stage.store(kReadRest);

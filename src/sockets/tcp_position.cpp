@@ -67,6 +67,19 @@ int tcp_unread(int fd) {
   return kernel::libc().ioctl(fd, SIOCINQ, &bytes) == 0 ? bytes : -1;
 }
 
+// Where urgent data is part of the stream, all is counted.
+int tcp_unread_past_mark(int fd) {
+  const auto& libc = kernel::libc();
+  int in_line = 0;
+  socklen_t size = sizeof in_line;
+  const bool is_so = libc.getsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &in_line, &size) != 0 || in_line != 0;
+  const auto make = [&](int value) { libc.setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &value, sizeof value); };
+  if (!is_so) make(1);
+  const int bytes = tcp_unread(fd);
+  if (!is_so) make(0);
+  return bytes;
+}
+
 namespace {
 
 struct Counts {
@@ -114,12 +127,12 @@ bool tcp_counts_agree(int fd, Opened& opened) {
 }
 
 // The two numbers are asked for one after the other: something may arrive in between.
-bool tcp_read(int fd, std::uint64_t& bytes) {
+bool tcp_read(int fd, std::uint64_t& bytes, int (*unread)(int)) {
   for (;;) {
-    const int before = tcp_unread(fd);
+    const int before = unread(fd);
     tcp_info info;
     if (before < 0 || !ask(fd, info)) return false;
-    if (tcp_unread(fd) != before) continue;
+    if (unread(fd) != before) continue;
     if (info.tcpi_state == kClosed) return false;
     bytes = info.tcpi_bytes_received - (has_end(info) ? 1 : 0) - static_cast<std::uint64_t>(before);
     return true;

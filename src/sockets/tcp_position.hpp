@@ -17,11 +17,13 @@ bool tcp_written(int fd, std::uint64_t& bytes, Opened opened);
 bool tcp_counts_agree(int fd, Opened& opened);
 // Taken from the kernel; the caller is the only reader. False too for a connection that is closed both ways: whether an
 // end of stream was counted with the bytes cannot be told then.
-bool tcp_read(int fd, std::uint64_t& bytes);
+// `unread`: tcp_unread, or where the sender may have sent urgent data, tcp_unread_past_mark.
+int tcp_unread(int fd);            // ready to be read; -1: cannot tell
+int tcp_unread_past_mark(int fd);  // the same, but for urgent data, before which the kernel's count ends
+bool tcp_read(int fd, std::uint64_t& bytes, int (*unread)(int) = tcp_unread);
 // Not closed or reset. Two of which that is true at the same moment, with the same addresses, are the ends of one
 // connection.
 bool tcp_is_alive(int fd);
 bool tcp_peer_ended(int fd);  // by its end of stream, or a reset; not by our own shutdown
-int tcp_unread(int fd);       // ready to be read; -1: cannot tell
 
 }  // namespace viaduct::sockets
