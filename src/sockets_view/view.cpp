@@ -73,12 +73,21 @@ Result<Segment> open_stream(int pid, int memory, int flags) {
   return segment;
 }
 
-Flow flow_of(const sockets::Direction& direction) {
-  const std::uint32_t mode = direction.path.mode.load(std::memory_order_acquire);
-  return {mode == sockets::kTcp    ? Route::tcp
-          : mode == sockets::kRing ? Route::ring
-                                   : Route::tcp_again,
-          direction.tally.bytes.load(std::memory_order_relaxed),
+Route route_of(const StreamControl& control, int which) {
+  const auto& end = control.end;
+  const std::uint32_t mode = control.direction[which].path.mode.load(std::memory_order_acquire);
+  if (mode != sockets::kTcp) return mode == sockets::kRing ? Route::ring : Route::tcp_again;
+  const bool both =
+      end[0].attached.load(std::memory_order_relaxed) != 0 && end[1].attached.load(std::memory_order_relaxed) != 0;
+  // In the middle of a send over TCP, or asked to stay there.
+  const bool on_tcp = (end[which].raw_senders.load(std::memory_order_relaxed) |
+                       end[which].request.load(std::memory_order_relaxed)) != 0;
+  return both && !on_tcp ? Route::ring : Route::tcp;
+}
+
+Flow flow_of(const StreamControl& control, int which) {
+  const sockets::Direction& direction = control.direction[which];
+  return {route_of(control, which), direction.tally.bytes.load(std::memory_order_relaxed),
           direction.tally.messages.load(std::memory_order_relaxed),
           direction.tally.wakes.load(std::memory_order_relaxed)};
 }
@@ -88,7 +97,7 @@ std::string why_not(const Socket& socket, const Reading& reading) {
   if (!socket.connected()) return "not connected";
   if (socket.on_rings()) return "";
   if (socket.attached && socket.out.route != Route::tcp_again && socket.in.route != Route::tcp_again)
-    return "a direction goes over with its next send";
+    return "the two sides have met: over rings with the next calls of both";
   const auto why = static_cast<Why>(reading.why);
   return why == Why::accelerated ? words(Why::handed_back) : words(why);
 }
@@ -101,10 +110,12 @@ std::string look_into_stream(Socket& socket, const Reading& reading) {
   if (!segment && segment.error().code() == EPROTO) return "accelerated by another version of Viaduct";
   if (!segment) return "accelerated, but its memory cannot be read from here";
   const auto& control = *segment->as<const StreamControl>();
-  socket.out = flow_of(control.direction[reading.side]);
-  socket.in = flow_of(control.direction[1 - reading.side]);
+  socket.out = flow_of(control, reading.side);
+  socket.in = flow_of(control, 1 - reading.side);
   socket.peer_pid = control.end[1 - reading.side].pid.load(std::memory_order_relaxed);
-  return "";
+  if (socket.peer_pid != 0) return "";
+  socket.attached = false;
+  return "the other side has been sent the memory, and comes with its next call";
 }
 
 Result<std::vector<Socket>> read_with(int pid, const TcpTable& table) {

@@ -17,8 +17,8 @@
 namespace viaduct::sockets_view {
 
 enum class Route {
-  tcp,  // the kernel's connection; the ring from the next send on, where both sides are attached
-  ring,
+  tcp,        // the kernel's connection
+  ring,       // or the next send will go there: both sides are ready, and who never sends back has nothing to wait for
   tcp_again,  // handed back, for good
 };
 const char* word_for(Route route);  // "tcp", "ring", "tcp"

@@ -112,11 +112,32 @@ TEST_F(View, LooksIntoTheStream) {
   EXPECT_EQ(socket.out.messages, 10u);
   EXPECT_EQ(socket.out.wakes, 1u);
   EXPECT_EQ(socket.in.route, Route::tcp);
-  EXPECT_THAT(socket.why, HasSubstr("next send"));
+  EXPECT_THAT(socket.why, HasSubstr("with the next calls"));
   control.direction[0].path.mode.store(sockets::kRing);
   EXPECT_EQ(read().why, "");
   control.direction[0].path.mode.store(sockets::kBack);
   EXPECT_EQ(read().why, words(Why::handed_back));
+}
+
+TEST_F(View, ADirectionThatNobodyUsesIsReadyForTheRing) {
+  publish();
+  const Segment stream = make_stream();
+  auto& control = *stream.as<StreamControl>();
+  RegistryRecord& record = add(client_.get(), Life::attached, Why::accelerated);
+  record.side.store(1);
+  record.memory.store(static_cast<std::uint32_t>(stream.fd() + 1));
+  auto read = [&] { return std::move(read_sockets(::getpid()).value().at(0)); };
+  control.end[1].attached.store(1);
+  EXPECT_FALSE(read().attached) << "the other side has not come";
+  EXPECT_THAT(read().why, HasSubstr("comes with its next call"));
+  control.end[0].pid.store(4711);
+  control.end[0].attached.store(1);
+  control.direction[1].path.mode.store(sockets::kRing);
+  EXPECT_TRUE(read().on_rings());
+  EXPECT_EQ(read().why, "");
+  control.end[0].raw_senders.store(1);  // it sends over TCP just now
+  EXPECT_EQ(read().in.route, Route::tcp);
+  EXPECT_NE(read().why, "");
 }
 
 TEST_F(View, AsksForTheReturnOfAStream) {
