@@ -17,11 +17,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 const char* word_for(Effect effect) {
-  return effect == Effect::none ? "fine" : effect == Effect::partial ? "partly" : "no";
+  return effect == Effect::none ? "fine" : effect == Effect::total ? "no" : "partly";
 }
 
 Tone tone_of(Effect effect) {
-  return effect == Effect::none ? Tone::good : effect == Effect::partial ? Tone::warning : Tone::bad;
+  return effect == Effect::none ? Tone::good : effect == Effect::total ? Tone::bad : Tone::warning;
 }
 
 void add_own_findings(ProgramReport& report) {
@@ -38,7 +38,7 @@ void add_own_findings(ProgramReport& report) {
 std::string verdict(const ProgramReport& report) {
   if (!report.will_be_accelerated()) return "no";
   for (const ProgramFinding& finding : report.findings)
-    if (finding.effect == Effect::partial) return "partly";
+    if (finding.effect != Effect::none) return "partly";
   return "yes";
 }
 
@@ -69,7 +69,7 @@ std::string in_words(const ProgramReport& report, const Screen& screen) {
 }
 
 ExitCode examine(const std::string& name, bool json) {
-  auto report = inspect_program(name);
+  auto report = inspect_program(name, Config::process().text("VIADUCT_PEERS") == "any");
   if (!report) return failure(report.error().message());
   add_own_findings(*report);
   fmt::print("{}", json ? in_json(*report) : in_words(*report, Screen::standard_output()));

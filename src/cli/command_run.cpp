@@ -39,8 +39,17 @@ void say_about(const ProgramReport& report, const std::string& name, bool verbos
   for (const ProgramFinding& finding : report.findings) {
     if (finding.effect == Effect::total) warn(fmt::format("{} runs on kernel TCP: it {}", who, finding.detail));
     if (finding.effect == Effect::partial) warn(fmt::format("{} {}", who, finding.detail));
-    if (finding.effect == Effect::none && verbose) warn(fmt::format("{} {}", who, finding.detail));
+    // What may be, and mostly is not, would be a line in the log of each start.
+    const bool certain = finding.effect == Effect::partial || finding.effect == Effect::total;
+    if (!certain && verbose) warn(fmt::format("{} {}", who, finding.detail));
   }
+}
+
+// Who has said whom the program may share memory with knows what that means.
+bool has_said_whom(const Options& options) {
+  for (const Config::Value& value : Config::process().values())
+    if (value.setting->name == "VIADUCT_PEERS" && value.source != "default") return true;
+  return !options.peers.empty();
 }
 
 std::optional<PreloadLibrary> find_library(const Options& options, const std::string& name) {
@@ -80,7 +89,7 @@ std::vector<std::string> words;  // the program and its arguments
 ExitCode run_program(const Options& options) {
   if (words.empty())
     return usage_error("run what? viaduct run [OPTIONS] -- PROGRAM [ARGUMENTS] (viaduct run --help says more)");
-  const auto report = inspect_program(words[0]);
+  const auto report = inspect_program(words[0], has_said_whom(options));
   if (!report) {
     warn(report.error().message());
     return report.error().code() == ENOENT ? ExitCode::not_found : ExitCode::not_runnable;

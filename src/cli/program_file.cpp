@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 #include <optional>
 #include <sstream>
+#include <system_error>
 
 #include "cli/elf_file.hpp"
 
@@ -48,6 +50,7 @@ std::string interpreter_named_by(const std::vector<std::string>& words) {
 
 struct Judge {
   ProgramReport& report;
+  bool any_peers;
 
   void say(const char* check, Effect effect, std::string detail) {
     report.findings.push_back({check, effect, std::move(detail)});
@@ -95,13 +98,29 @@ struct Judge {
 
   void calls(const ElfFile& elf) {
     if (elf.needs("liburing") || elf.imports("io_uring_queue_init"))
-      say("io_uring", Effect::partial, "uses io_uring: what it sends and receives that way stays on kernel TCP");
+      say("io_uring", Effect::possible,
+          "is linked with liburing: sockets that it uses that way stay on kernel TCP (files do not matter)");
     if (elf.needs("libseccomp") || elf.imports("seccomp_init"))
-      say("sandbox", Effect::partial,
+      say("sandbox", Effect::possible,
           "can shut itself into a seccomp sandbox: connections that turn busy in there may stay on kernel TCP");
     const bool sockets = elf.imports("socket") || elf.imports("accept") || elf.imports("accept4");
     if (elf.interpreter() && !sockets && !is_in_go(elf))
       say("sockets", Effect::none, "makes no socket itself; its libraries and children may, and are covered");
+  }
+
+  // A server that root starts and that then becomes somebody whose name it was told: its clients are not that user.
+  void user(const ElfFile& elf) {
+    const auto any_of = [&elf](std::initializer_list<const char*> names) {
+      return std::any_of(names.begin(), names.end(), [&elf](const char* name) { return elf.imports(name); });
+    };
+    std::error_code unknown;
+    const bool is_this_command = std::filesystem::equivalent(report.path, "/proc/self/exe", unknown);
+    if (any_peers || is_this_command || ::geteuid() != 0 || !any_of({"listen"}) ||
+        !any_of({"getpwnam", "getpwnam_r"}) || !any_of({"setuid", "setreuid", "setresuid", "seteuid"}))
+      return;
+    say("user", Effect::partial,
+        "can change to another user once root has started it, and with programs of other users it stays on kernel TCP; "
+        "to share memory with them: `viaduct run --peers any`, on both sides");
   }
 };
 
@@ -129,10 +148,10 @@ Result<std::string> find_program(const std::string& name) {
   return Error(ENOENT, fmt::format("there is no program '{}' in PATH", name));
 }
 
-Result<ProgramReport> inspect_program(const std::string& name) {
+Result<ProgramReport> inspect_program(const std::string& name, bool any_peers) {
   ProgramReport report;
   VIADUCT_TRY(report.path, find_program(name));
-  Judge judge{report};
+  Judge judge{report, any_peers};
   std::string running = report.path;
   for (auto words = script_line(running); words; words = script_line(running)) {
     auto next = words->empty() ? Result<std::string>(Error(ENOEXEC, "")) : find_program(interpreter_named_by(*words));
@@ -156,6 +175,7 @@ Result<ProgramReport> inspect_program(const std::string& name) {
   judge.linkage(*elf);
   judge.language(*elf);
   judge.calls(*elf);
+  judge.user(*elf);
   return report;
 }
 

@@ -9,9 +9,10 @@
 namespace viaduct::cli {
 
 enum class Effect {
-  none,     // as it should be
-  partial,  // some of its connections may stay on kernel TCP
-  total,    // all do
+  none,      // as it should be
+  possible,  // some of its connections may stay on kernel TCP: only what it does will tell
+  partial,   // many will, where the user does nothing about it
+  total,     // all do
 };
 
 struct ProgramFinding {
@@ -31,6 +32,7 @@ struct ProgramReport {
 
 // ENOENT: there is no such program. EACCES: there is, but it cannot be run.
 Result<std::string> find_program(const std::string& name);
-Result<ProgramReport> inspect_program(const std::string& name);
+// `any_peers`: whatever user it becomes, it may share memory (or the user has said that it may not).
+Result<ProgramReport> inspect_program(const std::string& name, bool any_peers);
 
 }  // namespace viaduct::cli

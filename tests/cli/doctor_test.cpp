@@ -71,6 +71,16 @@ TEST_F(Doctor, FindsIoUring) {
   EXPECT_THAT(run_command({"doctor", talker("-uring")}).out, HasSubstr("\npartly: "));
 }
 
+TEST_F(Doctor, FindsAServerThatMayBecomeAnotherUser) {
+  SKIP_IF_SANITIZED();
+  if (::getuid() != 0) GTEST_SKIP() << "only who starts as root may";
+  const json found = finding(talker("-user"), "user", 0);
+  EXPECT_EQ(found["result"], "partly");
+  EXPECT_THAT(found["detail"].get<std::string>(), HasSubstr("`viaduct run --peers any`, on both sides"));
+  const Variables any{{"VIADUCT_PEERS", "any"}};
+  EXPECT_THAT(run_command({"doctor", talker("-user")}, any).out, HasSubstr("\nyes: "));
+}
+
 TEST_F(Doctor, FindsAProgramWrittenInGo) {
   const std::string program = copy("gopher");
   const std::string tool = "objcopy --add-section .go.buildinfo=/etc/hostname " + program;

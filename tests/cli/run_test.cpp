@@ -27,6 +27,25 @@ TEST_F(Run, TheExitCodeIsTheProgramsAndNothingIsSaid) {
   EXPECT_EQ(outcome.err, "err\n");
 }
 
+TEST_F(Run, SaysOnceWhatAServerThatMayBecomeAnotherUserNeeds) {
+  if (::getuid() != 0) GTEST_SKIP() << "only who starts as root may";
+  const auto said = [](const Arguments& options) {
+    Arguments words{"run"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), {"--", talker("-user"), "idle"});
+    return run_command(words).err;
+  };
+  EXPECT_THAT(said({}), HasSubstr("can change to another user"));
+  EXPECT_THAT(said({}), HasSubstr("`viaduct run --peers any`, on both sides"));
+  EXPECT_EQ(said({"--peers", "any"}), "");
+  EXPECT_EQ(said({"--peers", "user"}), "");
+}
+
+TEST_F(Run, IsSilentOfWhatMostlyIsNot) {
+  EXPECT_EQ(run_command({"run", "--", talker("-uring"), "idle"}).err, "");
+  EXPECT_THAT(run_command({"run", "--verbose", "--", talker("-uring"), "idle"}).err, HasSubstr("liburing"));
+}
+
 TEST_F(Run, HelpNamesTheProgramAndItsExitCodes) {
   const Outcome outcome = run_command({"run", "--help"});
   EXPECT_EQ(outcome.code, 0);
