@@ -1,7 +1,7 @@
 // A TCP socket of this process, and what this library does with it.
 //
 //   young      the kernel's connection; operations are counted
-//   offering   it has proved long-lived: its end of the rendezvous is open, the peer has not come yet
+//   offering   it has proved long-lived: it listens for the peer, or has called it and waits for the answer
 //   attached   the shared memory is there. Each direction goes over TCP or the ring as stream_format.hpp says
 //   plain      the kernel's connection, for good; `why` says the reason
 //
@@ -13,13 +13,13 @@
 
 #include <sys/single_threaded.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 
 #include "base/spinner.hpp"
 #include "sockets/brief_lock.hpp"
 #include "sockets/family.hpp"
+#include "sockets/meeting_place.hpp"
 #include "sockets/registry.hpp"
 #include "sockets/settings.hpp"
 #include "sockets/stream.hpp"
@@ -31,14 +31,6 @@
 namespace viaduct::sockets {
 
 struct EpollItem;
-
-// Where the two ends look for each other (rendezvous.hpp).
-struct MeetingPlace {
-  bool known = false;
-  bool mine = false;  // this end listens there
-  std::uint64_t network = 0;
-  std::array<std::uint8_t, 36> addresses{};  // of both ends, the listener's first
-};
 
 struct alignas(kLine) Connection {
   // What most calls need, in three lines.
@@ -95,7 +87,7 @@ struct alignas(kLine) Connection {
   std::atomic<std::uint32_t> raw_receivers{0};  // threads inside the kernel's recv, without the ring in mind
   std::atomic<std::uint32_t> raw_senders{0};
   MeetingPlace place;
-  int listener = -1;
+  int meeting = -1;  // offering: the socket there
   Family* family = nullptr;
   BriefLock upgrade_lock;
 

@@ -9,16 +9,12 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
-#include <tuple>
 
 #include "base/clock.hpp"
 #include "sockets/address.hpp"
@@ -46,7 +42,7 @@ constexpr std::size_t kBytesPerOperation = std::size_t{16} << 10;
 // comes late is found soon. Listening is cheaper than calling.
 constexpr std::uint32_t kRarestLook = 512;
 constexpr std::uint32_t kRarestCall = 16384;
-constexpr int kHelloWaitMs = 20;  // for the memory, once the peer has connected
+constexpr int kHelloWaitMs = 20;  // once the peer has connected: it says so in the same breath
 
 std::atomic<std::uint32_t> proof{kProvedLongLived};  // what this process asks for by now
 // Whether the peer of the connection that ended last came, as far as it was looked for.
@@ -86,39 +82,6 @@ bool same_host(const Address& own, const Address& peer) {
   return is_local(peer);
 }
 
-struct Name {
-  sockaddr_un address{};
-  socklen_t size = 0;
-};
-
-// Which network the socket belongs to, where a process has some of several. 0: the kernel does not tell.
-std::uint64_t network_of(int socket) {
-#ifndef SO_NETNS_COOKIE
-  constexpr int SO_NETNS_COOKIE = 71;
-#endif
-  std::uint64_t cookie = 0;
-  socklen_t size = sizeof cookie;
-  return kernel::libc().getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0 ? cookie : 0;
-}
-
-Name name_of(const MeetingPlace& place) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  Name name;
-  name.address.sun_family = AF_UNIX;
-  char* const text = name.address.sun_path + 1;  // abstract: gone with its socket
-  char* at =
-      text + std::snprintf(text, sizeof name.address.sun_path - 1, "viaduct-stream-1/%" PRIx64 "/", place.network);
-  for (const std::uint8_t byte : place.addresses) {
-    *at++ = kDigits[byte >> 4];
-    *at++ = kDigits[byte & 15];
-  }
-  name.size =
-      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + static_cast<std::size_t>(at - name.address.sun_path));
-  return name;
-}
-static_assert(sizeof("viaduct-stream-1/") + 16 + 1 + 2 * std::tuple_size_v<decltype(MeetingPlace::addresses)> <
-              sizeof(sockaddr_un::sun_path));
-
 // ---- who may
 
 // Why::accelerated: we may.
@@ -138,6 +101,12 @@ void give_up(Connection& connection, Why why) {
   connection.set_life(Life::plain);
 }
 
+// The same, and the other side is told: it need not look again, and knows why.
+void refuse(Connection& connection, int line, Why why) {
+  (void)say_no(line, why);
+  give_up(connection, why);
+}
+
 // Not now; there may be a descriptor, or the peer, later.
 void later(Connection& connection, Why why) {
   connection.set_why(why);
@@ -147,46 +116,30 @@ void later(Connection& connection, Why why) {
                                            : std::clamp<std::uint32_t>(now / 2, 1, kRarestCall));
 }
 
-// ---- the end with the lower address
-
-void open_offer(Connection& connection) {
-  const Name name = name_of(connection.place);
-  int fd = kernel::libc().socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd >= 0) fd = make_internal(fd, Need::now, &connection);
-  if (fd < 0) return later(connection, errno == EPERM || errno == EACCES ? Why::forbidden : Why::no_descriptors);
-  // In use: another process that holds this end got there first.
-  if (::bind(fd, reinterpret_cast<const sockaddr*>(&name.address), name.size) != 0 ||
-      kernel::libc().listen(fd, 1) != 0) {
-    close_internal(fd);
-    return later(connection, Why::waiting);
-  }
-  connection.listener = fd;
-  connection.set_life(Life::offering);
+// The other side has gone from the meeting place: it may come again.
+void hang_up(Connection& connection) {
+  withdraw(connection);
+  connection.set_life(Life::young);
   later(connection, Why::waiting);
 }
 
-// What the caller sent: one byte and the memory.
-Result<Segment> receive_memory(int fd) {
-  pollfd entry{fd, POLLIN, 0};
-  if (kernel::libc().poll(&entry, 1, kHelloWaitMs) != 1) return Error(ETIMEDOUT, "no memory came");
-  return receive_segment(fd, kStreamLayout);
+// `fault`: what the calls have said that would have led there.
+Why why_not_there(int fault) {
+  switch (fault) {
+    case EPERM:
+    case EACCES:
+      return Why::forbidden;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOBUFS:
+      return Why::no_descriptors;
+    default:  // nobody listens; or listens for this end, in another process that holds it too
+      return Why::waiting;
+  }
 }
 
-void look_for_caller(Connection& connection, int socket) {
-  const int fd = kernel::libc().accept4(connection.listener, nullptr, nullptr, SOCK_CLOEXEC);
-  if (fd < 0) return later(connection, Why::waiting);
-  const Fd caller(fd);
-  if (const Why why = why_not_share_with(connection, fd); why != Why::accelerated) return later(connection, why);
-  auto segment = receive_memory(fd);
-  if (!segment) return later(connection, segment.error().code() == EPROTO ? Why::wrong_version : Why::waiting);
-  if (segment->payload().size() < kLeastStreamBytes) return give_up(connection, Why::wrong_version);
-  // The program still holds what its peer has long reset: the caller means a new one, with the same addresses.
-  if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);
-  withdraw(connection);
-  attach(connection, socket, std::move(*segment), 1);
-}
-
-// ---- the end with the higher address
+// ---- what they share
 
 // Rings begin at the same place of a page: who looks at many of them finds those slots which are used most in the same
 // few places of its cache, if they were not others in each.
@@ -274,25 +227,93 @@ Why why_not_on_ring(Connection& connection, int fd) {
   return sandbox_forbids(fd) ? Why::forbidden : Why::accelerated;
 }
 
-void call(Connection& connection, int socket) {
-  const Name name = name_of(connection.place);
-  const int fd = kernel::libc().socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return later(connection, errno == EPERM || errno == EACCES ? Why::forbidden : Why::no_descriptors);
-  const Fd caller(fd);
-  if (kernel::libc().connect(fd, reinterpret_cast<const sockaddr*>(&name.address), name.size) != 0)
-    return later(connection, Why::waiting);
-  if (const Why why = why_not_share_with(connection, fd); why != Why::accelerated) return later(connection, why);
-  if (const Why why = why_not_on_ring(connection, socket); why != Why::accelerated) return give_up(connection, why);
-  if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);  // the same from the other side
+Result<Segment> make_memory(int socket) {
   auto segment = Segment::create({.name = kStreamName,
                                   .layout = kStreamLayout,
                                   .payload_size = stream_bytes(bulk_bytes_for(socket)),
                                   .committed = kFirstCommitted});
+  if (segment) spread_over_cache(*reinterpret_cast<StreamControl*>(segment->payload().data()));
+  return segment;
+}
+
+// ---- the end with the lower address
+
+void open_offer(Connection& connection) {
+  int fd = listen_at(connection.place);
+  if (fd >= 0) fd = make_internal(fd, Need::now, &connection);
+  if (fd < 0) return later(connection, why_not_there(errno));
+  connection.meeting = fd;
+  connection.set_life(Life::offering);
+  later(connection, Why::waiting);
+}
+
+void look_for_caller(Connection& connection, int socket) {
+  const int fd = kernel::libc().accept4(connection.meeting, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) return later(connection, Why::waiting);
+  const Fd line(fd);
+  // The program still holds what its peer has long reset: the caller means a new one, with the same addresses.
+  if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);
+  if (const Why why = why_not_share_with(connection, fd); why != Why::accelerated) return refuse(connection, fd, why);
+  Why why = Why::waiting;
+  switch (hear(fd, kHelloWaitMs, why)) {
+    case Heard::hello:
+      break;
+    case Heard::no:
+      if (why == Why::wrong_version) (void)say_no(fd, why);
+      return give_up(connection, why);
+    default:
+      return later(connection, Why::waiting);
+  }
+  auto segment = make_memory(socket);
   if (!segment) return later(connection, segment.error().code() == EMFILE ? Why::no_descriptors : Why::no_memory);
-  spread_over_cache(*reinterpret_cast<StreamControl*>(segment->payload().data()));
-  if (!send_segment(fd, *segment)) return later(connection, Why::waiting);
+  if (!send_segment(fd, *segment)) return later(connection, Why::waiting);  // it has gone: nobody else has the memory
+  withdraw(connection);
   attach(connection, socket, std::move(*segment), 0);
 }
+
+// ---- the end with the higher address
+
+void call(Connection& connection, int socket) {
+  int line = call_at(connection.place);
+  if (line >= 0) line = make_internal(line, Need::now, &connection);
+  if (line < 0) return later(connection, why_not_there(errno));
+  connection.meeting = line;
+  connection.set_life(Life::offering);
+  if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);  // the same from the other side
+  if (const Why why = why_not_share_with(connection, line); why != Why::accelerated)
+    return refuse(connection, line, why);
+  if (const Why why = why_not_on_ring(connection, socket); why != Why::accelerated)
+    return refuse(connection, line, why);
+  if (!say_hello(line)) return hang_up(connection);
+  later(connection, Why::waiting);
+}
+
+void look_for_answer(Connection& connection, int socket) {
+  Why why = Why::waiting;
+  switch (hear(connection.meeting, 0, why)) {
+    case Heard::nothing:
+      return later(connection, Why::waiting);
+    case Heard::no:
+      return give_up(connection, why);
+    case Heard::memory:
+      break;
+    default:
+      return hang_up(connection);
+  }
+  auto segment = receive_segment(connection.meeting, kStreamLayout);
+  if (!segment) {
+    const int fault = segment.error().code();
+    return give_up(connection, fault == EPROTO   ? Why::wrong_version
+                               : fault == EMFILE ? Why::no_descriptors
+                                                 : Why::no_memory);
+  }
+  if (segment->payload().size() < kLeastStreamBytes) return give_up(connection, Why::wrong_version);
+  if (!tcp_is_alive(socket)) return give_up(connection, Why::not_connected);
+  withdraw(connection);
+  attach(connection, socket, std::move(*segment), 1);
+}
+
+// ---- both
 
 // Where to meet. Why::accelerated: it is known.
 Why find_place(Connection& connection, int fd) {
@@ -315,7 +336,8 @@ void attempt(Connection& connection, int fd) {
   if (registry_records.load(std::memory_order_relaxed) == nullptr) registry_add(connection, fd);  // forked since
   if (connection.family != nullptr && !sole_member(*connection.family, ::getpid()))
     return later(connection, Why::held_elsewhere);
-  if (connection.life.load() == Life::offering) return look_for_caller(connection, fd);
+  if (connection.life.load() == Life::offering)
+    return connection.place.mine ? look_for_caller(connection, fd) : look_for_answer(connection, fd);
   if (!connection.place.known) {
     const Why why = find_place(connection, fd);
     if (why == Why::waiting) return later(connection, Why::not_connected);
@@ -384,13 +406,19 @@ void learn_from_end(const Connection& connection) {
 }
 
 void withdraw(Connection& connection) {
-  if (connection.listener < 0) return;
-  close_internal(connection.listener);
-  connection.listener = -1;
+  if (connection.meeting < 0) return;
+  close_internal(connection.meeting);
+  connection.meeting = -1;
 }
 
 bool withdraw_for_now(Connection& connection) {
   if (connection.life.load() != Life::offering) return false;
+  if (!connection.place.mine) {
+    // What the other side has sent it goes on with: that is not left there. From here on it can send nothing.
+    Why why;
+    kernel::libc().shutdown(connection.meeting, SHUT_RDWR);
+    if (hear(connection.meeting, 0, why) == Heard::memory) return false;
+  }
   withdraw(connection);
   connection.set_life(Life::young);
   later(connection, Why::no_descriptors);
@@ -422,8 +450,7 @@ void attach(Connection& connection, int socket, Segment segment, int side) {
   connection.memory = {parts.payload.data(), -1, bulk_bytes_of(parts.payload.size())};
   give_back_locked_memory(connection.memory, parts.fd.get());
   // Without a descriptor it works, but cannot be passed on.
-  if (!is_high_number(socket))
-    connection.memory.fd = make_internal(parts.fd.release(), Need::some_day, &connection);
+  if (!is_high_number(socket)) connection.memory.fd = make_internal(parts.fd.release(), Need::some_day, &connection);
   connection.take_side(side);
   connection.inode = ::fstat(socket, &info) == 0 ? info.st_ino : 0;
   if (Opened opened = connection.opened.load(); opened == Opened::unknown && tcp_counts_agree(socket, opened))

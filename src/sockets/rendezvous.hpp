@@ -1,6 +1,6 @@
-// How the two ends of a TCP connection find each other: at an abstract UNIX socket named after both addresses. The end
-// with the lower address listens; the other connects, makes the memory and sends it. Neither keeps the program waiting
-// for that, and a peer that does not come costs a look now and then.
+// How the two ends of a TCP connection come to share memory: when they look for each other at their meeting place
+// (meeting_place.hpp), who may, and what they agree on. Neither keeps the program waiting for that: a peer that does
+// not come costs a look now and then, and one that says no costs nothing more.
 #pragma once
 
 #include "sockets/connection.hpp"

@@ -292,7 +292,7 @@ void give_up_internal(int fd) {
   const int moved = make_internal(kernel::libc().fcntl(fd, F_DUPFD_CLOEXEC, 3), Need::now, internal_fds.find(fd));
   connections.each([=](int, Connection* connection) {
     if (connection->attached() && connection->memory.fd == fd) connection->memory.fd = moved;
-    if (connection->listener == fd) connection->listener = moved;
+    if (connection->meeting == fd) connection->meeting = moved;
   });
   registry_moved(fd, moved);
   bell_moved(fd, moved);

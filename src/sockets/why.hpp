@@ -11,7 +11,7 @@ enum class Why : std::uint32_t {
   waiting,         // the other side has not come: not accelerated, another network namespace, or not busy yet
   not_connected,   // listening, or not connected
   remote,          // the peer is another host
-  other_user,      // and VIADUCT_PEERS does not allow it
+  other_user,      // and VIADUCT_PEERS of one of them does not allow it
   held_elsewhere,  // several processes hold it
   stdio,           // it is standard input or output: libc reads and writes it without asking
   passed,          // sent to, or got from, another process
@@ -26,6 +26,7 @@ enum class Why : std::uint32_t {
   kernel_feature,   // SIGIO, MSG_ZEROCOPY, time stamps, kTLS, io_uring: the kernel must carry the bytes
   stalled,          // the ring was full and nobody read: TCP holds more
   other_processes,  // the peer is in another PID namespace: neither can tell whether a thread of the other lives
+  peer_keeps_tcp,   // the other side has said no, for a reason of its own
 };
 
 constexpr const char* words(Why why) {
@@ -41,7 +42,7 @@ constexpr const char* words(Why why) {
     case Why::remote:
       return "the peer is another host";
     case Why::other_user:
-      return "the peer belongs to another user (VIADUCT_PEERS)";
+      return "the peer belongs to another user (to share memory: `viaduct run --peers any`, on both sides)";
     case Why::held_elsewhere:
       return "several processes hold it";
     case Why::stdio:
@@ -70,6 +71,8 @@ constexpr const char* words(Why why) {
       return "the ring was full for long and nobody read";
     case Why::other_processes:
       return "the peer is in another PID namespace";
+    case Why::peer_keeps_tcp:
+      return "the other side keeps it on TCP (`viaduct ls` of that process says why)";
   }
   return "?";
 }

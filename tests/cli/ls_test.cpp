@@ -1,9 +1,11 @@
 #include <gmock/gmock.h>
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 
 #include "base/own_network.hpp"
@@ -211,22 +213,83 @@ bool become_nobody() {
   return ::setgroups(0, nullptr) == 0 && ::setgid(kNobody) == 0 && ::setuid(kNobody) == 0;
 }
 
-TEST_F(Ls, SaysThatThePeerBelongsToAnotherUser) {
-  if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
-  Talker server(Under::run, {"serve"});
-  Talker client(Under::run, {"call", std::to_string(server.first())}, {}, &become_nobody);
-  if (!client.started()) GTEST_SKIP() << "nobody may not run " << VIADUCT_COMMAND;
+std::size_t descriptors_of(const std::string& pid) {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/" + pid + "/fd")) ++count;
+  return count;
+}
+
+bool maps_a_stream(const std::string& pid) {
+  std::ifstream maps("/proc/" + pid + "/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("memfd:viaduct-stream") != std::string::npos) return true;
+  return false;
+}
+
+// Both sides say the same, and have nothing more than before they had looked for each other.
+void talk_and_expect_refusal(const std::string& server, Talker& client, const std::string& client_pid,
+                             const std::string& why) {
+  client.talk(1);
+  const std::size_t before[] = {descriptors_of(server), descriptors_of(client_pid)};
   client.talk(200);
-  int said = 0;
-  for (const Talker* side : {&server, &client}) {
-    const json seen = sockets_of(side->number());
+  std::size_t side = 0;
+  for (const std::string& pid : {server, client_pid}) {
+    const json seen = sockets_of(pid);
     ASSERT_EQ(seen.size(), 1u);
     EXPECT_EQ(seen[0]["attached"], false);
     EXPECT_EQ(seen[0]["out"]["path"], "tcp");
     EXPECT_EQ(seen[0]["in"]["path"], "tcp");
-    said += seen[0]["why"].get<std::string>().find("another user") != std::string::npos ? 1 : 0;
+    EXPECT_THAT(seen[0]["why"].get<std::string>(), HasSubstr(why));
+    EXPECT_EQ(descriptors_of(pid), before[side++]);
+    EXPECT_FALSE(maps_a_stream(pid));
   }
-  EXPECT_GE(said, 1);  // one of them has seen the other's; its peer has seen nobody
+}
+
+// Which side listens at the meeting place depends on their ports.
+constexpr int kPairs = 4;
+
+TEST_F(Ls, BothSidesSayThatThePeerBelongsToAnotherUser) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const Variables user{{"VIADUCT_PEERS", "user"}}, any{{"VIADUCT_PEERS", "any"}};
+  for (const auto& [of_server, of_client] : {std::pair{user, user}, std::pair{any, user}, std::pair{user, any}})
+    for (int i = 0; i < kPairs; ++i) {
+      Talker server(Under::run, {"serve"}, of_server);
+      Talker client(Under::run, {"call", std::to_string(server.first())}, of_client, &become_nobody);
+      if (!client.started()) GTEST_SKIP() << "nobody may not run " << VIADUCT_COMMAND;
+      talk_and_expect_refusal(server.number(), client, client.number(),
+                              "another user (to share memory: `viaduct run --peers any`, on both sides)");
+    }
+}
+
+bool enter_own_processes() {
+  if (::unshare(CLONE_NEWPID) != 0) return false;
+  const pid_t first = ::fork();
+  if (first > 0) {
+    ::close_range(3, ~0U, 0);  // the pipes of its input end with the test's end of them
+    ::_exit(wait_for_exit(first));
+  }
+  return first == 0;
+}
+
+std::string child_of(const Talker& talker) {
+  std::string child;
+  std::ifstream("/proc/" + talker.number() + "/task/" + talker.number() + "/children") >> child;
+  return child;
+}
+
+TEST_F(Ls, BothSidesSayThatTheirProcessesDoNotSeeEachOther) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can make a PID namespace";
+  for (const bool server_is_in_there : {true, false})
+    for (int i = 0; i < kPairs; ++i) {
+      Talker server(Under::run, {"serve"}, {}, server_is_in_there ? &enter_own_processes : nullptr);
+      if (!server.started()) GTEST_SKIP() << "no PID namespaces here";
+      Talker client(Under::run, {"call", std::to_string(server.first())}, {},
+                    server_is_in_there ? nullptr : &enter_own_processes);
+      const std::string server_pid = server_is_in_there ? child_of(server) : server.number();
+      const std::string client_pid = server_is_in_there ? client.number() : child_of(client);
+      if (server_pid.empty() || client_pid.empty()) GTEST_SKIP() << "no /proc/PID/task/TID/children here";
+      talk_and_expect_refusal(server_pid, client, client_pid, "in another PID namespace");
+    }
 }
 
 TEST_F(Ls, AnotherUserIsLetInWhereBothSaySo) {
