@@ -254,6 +254,7 @@ bool is_eventfd(int fd) {
 // What has come; no more than there may be, whoever goes on sending.
 void open_letters() {
   constexpr int kAtOnce = 64;
+  const BriefLock::Hold lock(mailbox_lock);  // it is not given up, and its number another's, meanwhile
   const int fd = mailbox_fd.load();
   for (int count = 0; fd >= 0 && count < kAtOnce; ++count) {
     Letter letter;
@@ -377,9 +378,14 @@ bool give_up_bells() {
         if (one.id.load() != 0) (void)drop(one);
   }
   if (!tls_bell_in_use) give_bell_back(std::exchange(tls_bell, nullptr));
-  const BriefLock::Hold lock(own_lock);
-  for (Owned& bell : own_bells)
-    if (!bell.in_use && bell.id.load() != 0) (void)close_bell(bell);
+  {
+    const BriefLock::Hold lock(own_lock);
+    for (Owned& bell : own_bells)
+      if (!bell.in_use && bell.id.load() != 0) (void)close_bell(bell);
+  }
+  const BriefLock::Hold lock(mailbox_lock);
+  mailbox_name.store(0);
+  if (const int fd = mailbox_fd.exchange(-1); fd >= 0) close_internal(fd);
   return internal_count() < before;
 }
 

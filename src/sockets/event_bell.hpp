@@ -63,7 +63,7 @@ void pass_bell(std::uint64_t id, std::uint64_t mailbox);
 
 // Those of processes that are gone are closed.
 void forget_bells_of_the_dead();
-// The program needs descriptors: those go that nobody sleeps with. False: there were none.
+// The program needs descriptors: those go that nobody sleeps with, and the mailbox. False: there were none.
 bool give_up_bells();
 // A number of ours is another one from now on; -1: none.
 void bell_moved(int fd, int moved);

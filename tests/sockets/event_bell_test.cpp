@@ -126,6 +126,8 @@ TEST_F(EventBell, ThoseOfOthersHaveABound) {
   }
   EXPECT_LE(open_descriptors(), before + static_cast<long>(kMostHeld));
   give_up_bells();
+  EXPECT_EQ(open_descriptors(), before - 1) << "the mailbox has gone too";
+  EXPECT_NE(own_mailbox(), mailbox_);
   EXPECT_EQ(open_descriptors(), before);
 }
 
