@@ -28,6 +28,8 @@ constexpr Setting kSettings[] = {
      "who may connect: processes of the same user, or anybody on this host who says the same"},
     {"VIADUCT_SOCKETS", SettingKind::boolean, "on", "on|off",
      "off: a program under `viaduct run` keeps the kernel's TCP"},
+    {"VIADUCT_SOCKETS_AFTER", SettingKind::number, "5", "1..65536",
+     "operations on a connection before its ends look for each other; 1: at once, for tests and measuring"},
     {"VIADUCT_COUNTERS", SettingKind::boolean, "on", "on|off", "publish counters for `viaduct top`"},
     {"VIADUCT_COPY_PROCESSORS", SettingKind::text, "auto", "auto, none, or a list such as 1,3-5",
      "processors of the copy engine's workers"},

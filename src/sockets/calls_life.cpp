@@ -16,6 +16,7 @@
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
+#include "sockets/rendezvous.hpp"
 #include "sockets/retired.hpp"
 #include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
@@ -158,6 +159,7 @@ void adopt_accepted(int listener, int fd, bool nonblocking) {
     connection->no_time_to_receive.store(from->no_time_to_receive.load());
     connection->no_time_to_send.store(from->no_time_to_send.load());
   }
+  count_birth(*connection, fd);
 }
 
 }  // namespace

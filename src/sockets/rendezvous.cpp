@@ -33,18 +33,24 @@ namespace viaduct::sockets {
 
 namespace {
 
-constexpr std::uint32_t kProvedLongLived = 5;  // operations; request, answer and end of a short connection are fewer
-constexpr std::uint32_t kLongestProof = 320;   // where connections ended too soon after that
+constexpr std::uint32_t kMostTimes = 64;  // as many operations as the setting says, where connections ended too soon
 // What makes up for the memory.
 constexpr std::uint64_t kMessagesWorthIt = 64, kBytesWorthIt = 1 << 20;
 constexpr std::size_t kBytesPerOperation = std::size_t{16} << 10;
+constexpr std::uint32_t kMostForOneCall = 320;  // unless more are wanted
 // Operations between looks: a share of those so far, so that a peer that never comes costs next to nothing and one that
 // comes late is found soon. Listening is cheaper than calling.
 constexpr std::uint32_t kRarestLook = 512;
 constexpr std::uint32_t kRarestCall = 16384;
 constexpr int kHelloWaitMs = 20;  // once the peer has connected: it says so in the same breath
 
-std::atomic<std::uint32_t> proof{kProvedLongLived};  // what this process asks for by now
+std::atomic<std::uint32_t> proof_times{1};  // what this process asks for by now
+
+std::uint32_t operations_wanted() {
+  const std::uint32_t after = settings().after;
+  return after == 1 ? 1 : after * proof_times.load(std::memory_order_relaxed);
+}
+
 // Whether the peer of the connection that ended last came, as far as it was looked for.
 enum class Peers { unknown, come, stay_away };
 std::atomic<Peers> peers{Peers::unknown};
@@ -361,11 +367,17 @@ void try_to_meet(Connection& connection, int fd) {
 }  // namespace
 
 void count_operation(Connection& connection, int fd, std::size_t bytes) {
-  const auto count = static_cast<std::uint32_t>(1 + std::min(bytes / kBytesPerOperation, std::size_t{kLongestProof}));
+  const std::uint32_t wanted = operations_wanted();
+  const std::size_t most = std::max(wanted, kMostForOneCall);
+  const auto count = static_cast<std::uint32_t>(1 + std::min(bytes / kBytesPerOperation, most));
   const std::uint32_t now = connection.operations.load(std::memory_order_relaxed) + count;
   connection.operations.store(now, std::memory_order_relaxed);
-  if (now < proof.load(std::memory_order_relaxed) || now < connection.next_attempt) return;
+  if (now < wanted || now < connection.next_attempt) return;
   try_to_meet(connection, fd);
+}
+
+void count_birth(Connection& connection, int fd) {
+  if (settings().after == 1) count_operation(connection, fd, 0);
 }
 
 bool PeerOnItsWay::may_come() const {
@@ -401,8 +413,8 @@ void learn_from_end(const Connection& connection) {
     bytes += connection.memory.direction(which).tally.bytes.load();
   }
   const bool worth_it = messages >= kMessagesWorthIt || bytes >= kBytesWorthIt;
-  const std::uint32_t now = proof.load(std::memory_order_relaxed);
-  proof.store(worth_it ? kProvedLongLived : std::min(now * 2, kLongestProof), std::memory_order_relaxed);
+  const std::uint32_t now = proof_times.load(std::memory_order_relaxed);
+  proof_times.store(worth_it ? 1 : std::min(now * 2, kMostTimes), std::memory_order_relaxed);
 }
 
 void withdraw(Connection& connection) {

@@ -9,6 +9,8 @@ namespace viaduct::sockets {
 
 // At an operation on a connection that is young or offering; many bytes count as many operations. Keeps errno.
 void count_operation(Connection& connection, int fd, std::size_t bytes);
+// Was accepted. Where connections are to be upgraded at once, this end is there before the peer looks for it.
+void count_birth(Connection& connection, int fd);
 
 // For who sends a lot by one call.
 class PeerOnItsWay {

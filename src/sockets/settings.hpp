@@ -9,6 +9,7 @@ struct Settings {
   bool enabled;
   bool any_user;          // VIADUCT_PEERS
   std::uint64_t spin_ns;  // VIADUCT_SPIN_US
+  std::uint32_t after;    // VIADUCT_SOCKETS_AFTER
 };
 
 const Settings& settings();

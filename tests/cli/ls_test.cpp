@@ -292,6 +292,23 @@ TEST_F(Ls, BothSidesSayThatTheirProcessesDoNotSeeEachOther) {
     }
 }
 
+TEST_F(Ls, ConnectionsAreUpgradedWhenTheSettingSaysSo) {
+  const Variables at_once{{"VIADUCT_SOCKETS_AFTER", "1"}}, late{{"VIADUCT_SOCKETS_AFTER", "2000"}};
+  for (int i = 0; i < kPairs; ++i) {
+    Talker server(Under::run, {"serve"}, at_once);
+    Talker client(Under::run, {"call", std::to_string(server.first())}, at_once);
+    client.talk(3);
+    const json seen = sockets_of(client.number());
+    ASSERT_EQ(seen.size(), 1u);
+    EXPECT_EQ(seen[0]["out"]["path"], "ring") << seen;
+    EXPECT_EQ(seen[0]["in"]["path"], "ring") << seen;
+  }
+  Talker server(Under::run, {"serve"}, late);
+  Talker client(Under::run, {"call", std::to_string(server.first())}, late);
+  client.talk(200);
+  EXPECT_THAT(sockets_of(client.number())[0]["why"].get<std::string>(), HasSubstr("too few operations"));
+}
+
 TEST_F(Ls, AnotherUserIsLetInWhereBothSaySo) {
   if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
   const Variables any{{"VIADUCT_PEERS", "any"}};

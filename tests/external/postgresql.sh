@@ -13,6 +13,8 @@ source=${2:-}
 [ -r "$library" ] || { echo "postgresql.sh: no library $library" >&2; exit 2; }
 library=$(cd "$(dirname "$library")" && pwd)/$(basename "$library")
 limit=${VIADUCT_EXTERNAL_SECONDS:-900}
+# At once, so that short connections reach the ring too; another number says otherwise.
+export VIADUCT_SOCKETS_AFTER="${VIADUCT_SOCKETS_AFTER:-1}"
 suite=$source/src/test/regress
 [ -d "$suite/sql" ] || { echo "SKIPPED: '$source' holds no src/test/regress of PostgreSQL"; exit 77; }
 

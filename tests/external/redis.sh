@@ -13,6 +13,8 @@ source=${2:-}
 [ -r "$library" ] || { echo "redis.sh: no library $library" >&2; exit 2; }
 library=$(cd "$(dirname "$library")" && pwd)/$(basename "$library")
 limit=${VIADUCT_EXTERNAL_SECONDS:-900}
+# At once, so that short connections reach the ring too; another number says otherwise.
+export VIADUCT_SOCKETS_AFTER="${VIADUCT_SOCKETS_AFTER:-1}"
 tests=${*:-"unit/protocol unit/keyspace unit/expire unit/quit unit/pubsub unit/multi unit/tracking unit/querybuf \
 unit/obuf-limits unit/limits unit/wait unit/networking unit/client-eviction unit/type/string unit/type/list unit/type/stream \
 integration/replication integration/replication-psync integration/block-repl integration/redis-cli \

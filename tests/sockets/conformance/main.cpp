@@ -1,4 +1,4 @@
-// sockets-conformance: every case natively and in four ways under libviaduct-sockets.so, compared line by line.
+// sockets-conformance: every case natively and in five ways under libviaduct-sockets.so, compared line by line.
 //
 //   --list                         the cases
 //   --compare LIBRARY [--only X] [--show]  runs what contains X; exit code 1 where something differs
@@ -33,6 +33,7 @@ struct Way {
   bool subject;  // is preloaded
   bool peer;
   AgentKind kind;
+  const char* after = "5";  // VIADUCT_SOCKETS_AFTER
 };
 constexpr Way kWays[] = {
     {"native", "kernel TCP", false, false, AgentKind::process},
@@ -40,6 +41,7 @@ constexpr Way kWays[] = {
     {"subject", "only the program under test accelerated", true, false, AgentKind::process},
     {"peer", "only its peer accelerated", false, true, AgentKind::process},
     {"one-process", "both ends in one accelerated process", true, true, AgentKind::thread},
+    {"at-once", "both ends accelerated, from the first operation on", true, true, AgentKind::process, "1"},
 };
 
 const Way* way_named(const std::string& name) {
@@ -111,6 +113,7 @@ class Running {
       ::setpgid(0, 0);
       ::dup2(pipe[1], 1);
       if (way.subject) ::setenv("LD_PRELOAD", library, 1);
+      ::setenv("VIADUCT_SOCKETS_AFTER", way.after, 1);
       const std::string name = full_name(one);
       ::execl(own_program, own_program, "--case", name.c_str(), way.name, library, nullptr);
       ::_exit(127);
@@ -180,14 +183,15 @@ constexpr char kTableHead[] =
     "program\n"
     "([tests/sockets/conformance](../tests/sockets/conformance)) that writes down what every call answered: result, "
     "errno, a\n"
-    "digest of the bytes. It runs natively and in four other ways, and the five traces are compared line by line. "
+    "digest of the bytes. It runs natively and in five other ways, and the six traces are compared line by line. "
     "Where both\n"
     "ends are accelerated the case uses the connection until it is on the ring, and fails where it does not get "
     "there.\n\n"
     "| column | who runs under the library |\n| --- | --- |\n"
     "| both ends | the program of the case, and its peer, another process |\n"
     "| program only, peer only | one of them; the connection is the kernel's |\n"
-    "| one process | program and peer are two threads of one process |\n\n"
+    "| one process | program and peer are two threads of one process |\n"
+    "| at once | as both ends, with `VIADUCT_SOCKETS_AFTER=1`: short connections reach the ring too |\n\n"
     "*same*: call by call as natively. *on the ring*: and every connection of the case was accelerated. *-*: makes no "
     "sense\n"
     "this way. `sockets-conformance --table LIBRARY` writes this page, `--compare LIBRARY --only NAME --show` shows "
@@ -262,8 +266,9 @@ int compare(const char* library, const std::string& only, bool show, bool table)
       if (std::strcmp(group, one.group) != 0) {
         group = one.group;
         std::printf(
-            "\n## %s\n\n| case | what the program does | both ends | program only | peer only | one process |\n"
-            "| --- | --- | --- | --- | --- | --- |\n",
+            "\n## %s\n\n| case | what the program does | both ends | program only | peer only | one process | at "
+            "once |\n"
+            "| --- | --- | --- | --- | --- | --- | --- |\n",
             group);
       }
       std::printf("| %s | %s |%s\n", one.name, one.what, verdicts.c_str());
