@@ -94,24 +94,20 @@ std::size_t up_to_line(const std::byte* to) {
   return (-reinterpret_cast<std::uintptr_t>(to)) % 64;
 }
 
-// Far enough ahead to hide memory's latency, near enough to stay in the first-level cache.
-constexpr std::size_t kAhead = 4096;
+// The source is asked for ahead of the copy, past the caches: that pushes nothing out of the large ones, and must fit
+// into the small one. How far ahead hides the memory's latency differs.
+constexpr std::size_t kNear = 8192, kFar = 16384;
 
-// How the source is asked for ahead of the copy. Past the caches it pushes nothing out of the large ones.
-enum class Fetched { past_caches, into_second };
-
-template <Fetched fetched>
+// Inline whatever happens: a call that does nothing but ask is dropped as one without effect.
 [[gnu::always_inline]] inline void fetch(const std::byte* line) {
-  const auto* const at = reinterpret_cast<const char*>(line);
-  fetched == Fetched::past_caches ? _mm_prefetch(at, _MM_HINT_NTA) : _mm_prefetch(at, _MM_HINT_T1);
+  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_NTA);
 }
 
-template <Fetched fetched>
-void fetch_first(const std::byte* from, std::size_t size) {
-  for (std::size_t at = 0; at < size; at += 64) fetch<fetched>(from + at);
+[[gnu::always_inline]] inline void fetch_first(const std::byte* from, std::size_t size) {
+  for (std::size_t at = 0; at < size; at += 64) fetch(from + at);
 }
 
-template <Fetched fetched>
+template <std::size_t ahead>
 __attribute__((target("avx512f"))) void stream_avx512(std::byte* to, const std::byte* from, std::size_t size) {
   if (size < kStreamFrom) return copy_kept(to, from, size);
   if (const std::size_t skip = up_to_line(to); skip != 0) {
@@ -120,10 +116,10 @@ __attribute__((target("avx512f"))) void stream_avx512(std::byte* to, const std::
   }
   constexpr std::size_t kStep = 512;
   const std::size_t body = size / kStep * kStep;
-  fetch_first<fetched>(from, std::min(body, kAhead));
+  fetch_first(from, std::min(body, ahead));
   for (std::size_t at = 0; at < body; at += kStep) {
-    if (at + kAhead < body)
-      for (std::size_t line = 0; line < kStep; line += 64) fetch<fetched>(from + at + kAhead + line);
+    if (at + ahead < body)
+      for (std::size_t line = 0; line < kStep; line += 64) fetch(from + at + ahead + line);
     __m512i lines[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) lines[i] = _mm512_loadu_si512(from + at + 64 * i);
@@ -148,7 +144,7 @@ __attribute__((target("avx512f,avx512bw"))) void fill_avx512(std::byte* to, int 
 }
 
 // Both halves of a line back to back, so that it leaves the write-combining buffer whole.
-template <Fetched fetched>
+template <std::size_t ahead>
 __attribute__((target("avx2"))) void stream_avx2(std::byte* to, const std::byte* from, std::size_t size) {
   if (size < kStreamFrom) return copy_kept(to, from, size);
   if (const std::size_t skip = up_to_line(to); skip != 0) {
@@ -156,9 +152,9 @@ __attribute__((target("avx2"))) void stream_avx2(std::byte* to, const std::byte*
     to += skip, from += skip, size -= skip;
   }
   const std::size_t body = size / 64 * 64;
-  fetch_first<fetched>(from, std::min(body, kAhead));
+  fetch_first(from, std::min(body, ahead));
   for (std::size_t at = 0; at < body; at += 64) {
-    if (at + kAhead < body) fetch<fetched>(from + at + kAhead);
+    if (at + ahead < body) fetch(from + at + ahead);
     const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at));
     const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at + 32));
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to + at), low);
@@ -207,12 +203,12 @@ Kernels choose() {
   Kernels kernels;
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
-    kernels.add({"AVX-512", stream_avx512<Fetched::past_caches>});
-    kernels.add({"AVX-512, source through the second-level cache", stream_avx512<Fetched::into_second>});
+    kernels.add({"AVX-512", stream_avx512<kNear>});
+    kernels.add({"AVX-512, from further ahead", stream_avx512<kFar>});
     kernels.fill = fill_avx512;
   } else if (__builtin_cpu_supports("avx2")) {
-    kernels.add({"AVX2", stream_avx2<Fetched::past_caches>});
-    kernels.add({"AVX2, source through the second-level cache", stream_avx2<Fetched::into_second>});
+    kernels.add({"AVX2", stream_avx2<kNear>});
+    kernels.add({"AVX2, from further ahead", stream_avx2<kFar>});
     kernels.fill = fill_avx2;
   }
   if (kernels.count > 0) kernels.add({"rep movsb", stream_string});
