@@ -120,9 +120,6 @@ static struct bucket* copy; /* where buckets are read to */
 static struct offer offer;
 
 static void connect_to(const char* name) {
-  VIP_NET_ADDRESS* local = address_of("");
-  VIP_NET_ADDRESS* remote = address_of(name);
-  VIP_VI_ATTRIBUTES theirs;
   VIP_DESCRIPTOR* done = NULL;
   char* memory = registered_memory(4096, VIP_FALSE, &handle);
   descriptor = (VIP_DESCRIPTOR*)memory;
@@ -130,11 +127,9 @@ static void connect_to(const char* name) {
   vi = make_vi(sizeof(struct bucket), VIP_FALSE);
   describe(descriptor, copy, handle, sizeof offer);
   CHECK(VipPostRecv(vi, descriptor, handle));
-  CHECK(VipConnectRequest(vi, local, remote, 20000, &theirs));
+  connect_to_server(vi, name);
   CHECK(VipRecvWait(vi, 20000, &done));
   memcpy(&offer, copy, sizeof offer);
-  free(local);
-  free(remote);
 }
 
 /* SegCount counts the address segment, which comes first and says what to read; the data segments say whereto. */

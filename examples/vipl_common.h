@@ -74,6 +74,23 @@ static VIP_NET_ADDRESS* address_of(const char* name) {
   return address;
 }
 
+/* Also to a server that is not there yet. */
+static void connect_to_server(VIP_VI_HANDLE vi, const char* name) {
+  VIP_NET_ADDRESS* local = address_of("");
+  VIP_NET_ADDRESS* remote = address_of(name);
+  VIP_VI_ATTRIBUTES theirs;
+  VIP_RETURN said = VipConnectRequest(vi, local, remote, 300, &theirs);
+  if (said == VIP_NO_MATCH) fprintf(stderr, "nobody serves '%s' here: waiting for it, 20 seconds at most\n", name);
+  if (said == VIP_NO_MATCH || said == VIP_TIMEOUT) said = VipConnectRequest(vi, local, remote, 20000, &theirs);
+  if (said == VIP_NO_MATCH) {
+    fprintf(stderr, "nobody came: start this program as 'server %s' on this host, as the same user\n", name);
+    exit(1);
+  }
+  CHECK(said);
+  free(local);
+  free(remote);
+}
+
 /* A descriptor of one data segment, for VipPostSend and VipPostRecv. */
 static void describe(VIP_DESCRIPTOR* descriptor, void* data, VIP_MEM_HANDLE handle, VIP_UINT32 length) {
   memset(descriptor, 0, sizeof *descriptor);

@@ -72,12 +72,9 @@ static double now_us(void) {
 }
 
 static void measure(const char* name, long bytes, long rounds) {
-  VIP_NET_ADDRESS* local = address_of("");
-  VIP_NET_ADDRESS* remote = address_of(name);
-  VIP_VI_ATTRIBUTES theirs;
   double start;
   long i;
-  CHECK(VipConnectRequest(vi, local, remote, 20000, &theirs));
+  connect_to_server(vi, name);
   start = now_us();
   for (i = 0; i < rounds; ++i) {
     send_message((VIP_UINT32)bytes);
@@ -87,8 +84,6 @@ static void measure(const char* name, long bytes, long rounds) {
     }
   }
   printf("%ld bytes: %.2f us one way\n", bytes, (now_us() - start) / (2.0 * (double)rounds));
-  free(local);
-  free(remote);
 }
 
 int main(int argc, char** argv) {
