@@ -31,7 +31,7 @@ bool all_digits(std::string_view text) {
 
 // Ours, and those of M-VIA, Berkeley VIA, cLAN and the samples of the specification: they all mean this adapter.
 bool known_device(std::string_view name) {
-  for (const std::string_view one : {"viaduct", "/dev/viaduct", "shm", "/dev/via_lo", "VINIC"})
+  for (const std::string_view one : {"viaduct", "/dev/viaduct", "shm", "/dev/via_lo", "/etc/via_lo", "VINIC"})
     if (name == one) return true;
   for (const std::string_view numbered : {"/dev/via_eth", "/dev/clanvi", "nic"})
     if (name.starts_with(numbered) && all_digits(name.substr(numbered.size()))) return true;

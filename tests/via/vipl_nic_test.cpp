@@ -8,8 +8,8 @@ namespace viaduct::vipl::testing {
 namespace {
 
 TEST(ViplNic, OpensUnderOldAndNewNames) {
-  for (const char* const name : {"viaduct", "/dev/viaduct", "shm", "/dev/via_lo", "/dev/via_eth0", "/dev/via_eth12",
-                                 "/dev/clanvi0", "/dev/clanvi1", "nic0", "nic07", "VINIC"}) {
+  for (const char* const name : {"viaduct", "/dev/viaduct", "shm", "/dev/via_lo", "/etc/via_lo", "/dev/via_eth0",
+                                 "/dev/via_eth12", "/dev/clanvi0", "/dev/clanvi1", "nic0", "nic07", "VINIC"}) {
     VIP_NIC_HANDLE nic = nullptr;
     EXPECT_EQ(VipOpenNic(name, &nic), VIP_SUCCESS) << name;
     VIP_NIC_ATTRIBUTES attributes;
