@@ -134,15 +134,14 @@ typedef struct _VIP_DESCRIPTOR {
 
 /*
  * Status, by the provider: 0 when posted, then DONE with the kind of operation and any errors, in one store. A program
- * may look at it in memory instead of asking.
+ * may look at it in memory, but it only changes inside calls of this process: who waits for it asks between the looks.
  *   FORMAT           operation, reserved bits or segment count cannot be
- *   PROTECTION       a segment is not in memory registered under the VI's tag (any more)
- *   LENGTH           Length is not the sum of the segments, longer than MaxTransferSize, or the receive was too short
- *   PARTIAL          the connection ended in the middle of this message
- *   DESC_FLUSHED     the connection ended, or there was none, before its turn came
- *   TRANSPORT        it had left when the connection was lost: it may have arrived or not
- *   RDMA_PROT        the other end does not permit it: nothing was touched
- *   REMOTE_DESC      (reliable reception) the receive descriptor at the other end was missing or bad
+ *   PROTECTION       a segment is not in memory registered under the VI's tag (any more); of a receive: what the
+ * message needs of it LENGTH           Length is not the sum of the segments, longer than MaxTransferSize, or the
+ * receive was too short PARTIAL          the connection ended in the middle of this message DESC_FLUSHED     the
+ * connection ended, or there was none, before its turn came TRANSPORT        it had left when the connection was lost:
+ * it may have arrived or not RDMA_PROT        the other end does not permit it: nothing was touched REMOTE_DESC
+ * (reliable reception) the receive descriptor at the other end was missing or bad
  */
 #define VIP_STATUS_DONE 1
 #define VIP_STATUS_FORMAT_ERROR 2
@@ -196,8 +195,8 @@ typedef enum {
 } VIP_RETURN;
 
 /*
- * Idle -> ConnectPending -> Connected -> Error; VipDisconnect leads back to Idle from all of them. A VI is Error when
- * its connection has ended by anything but its own VipDisconnect. In Error all that is posted comes back flushed.
+ * Idle -> ConnectPending -> Connected -> Error; VipDisconnect leads back to Idle from the other three. A VI is Error
+ * when its connection has ended by anything but its own VipDisconnect. In Error all that is posted comes back flushed.
  */
 typedef enum {
   VIP_STATE_IDLE = 0,
@@ -210,8 +209,9 @@ typedef enum {
  * UNRELIABLE          a message that finds no receive posted is dropped and counted (via.dropped); a bad descriptor
  *                     concerns nobody but itself. No RDMA read.
  * RELIABLE_DELIVERY   everything arrives, once and in order; a message that finds no receive breaks the connection, and
- *                     so does a bad descriptor. A send is complete when the provider has taken it over.
+ *                     so does a bad send. A send is complete when the provider has taken it over.
  * RELIABLE_RECEPTION  the same, and a send is complete when it lies in the receiver's memory.
+ * A receive that is bad by itself comes back with its error and takes no message: the connection stays, on every level.
  */
 typedef VIP_USHORT VIP_RELIABILITY_LEVEL;
 #define VIP_SERVICE_UNRELIABLE 1
@@ -221,7 +221,7 @@ typedef VIP_USHORT VIP_RELIABILITY_LEVEL;
 /*
  * What the error callback is told.
  *   POST_DESC        the descriptor posted is misaligned, or not in memory registered under the VI's tag
- *   CONN_LOST        the other end has disconnected, died, or made no sense; or a bad descriptor broke the connection
+ *   CONN_LOST        the other end has disconnected, died, or made no sense; or a bad send broke the connection
  *   RECVQ_EMPTY      a message found no receive here
  *   VI_OVERRUN       more than MaxDescriptorsPerQueue were posted
  *   RDMAW_PROT, RDMAR_PROT     an RDMA write or read was not permitted; told to both ends
@@ -336,14 +336,19 @@ VIADUCT_API VIP_RETURN VipErrorCallback(VIP_NIC_HANDLE NicHandle, VIP_PVOID Cont
 
 /* ---- protection and registered memory */
 
-/* A VI may use memory of its own tag only. NULL is a tag too, for programs of providers that ignored them. */
+/*
+ * A VI may use memory of its own tag only. A VI with the tag NULL asks for no protection: it and its peer may use
+ * memory of every tag of the adapter, for programs of providers that ignored them. Memory with the tag NULL is for such
+ * VIs.
+ */
 VIADUCT_API VIP_RETURN VipCreatePtag(VIP_NIC_HANDLE NicHandle, VIP_PROTECTION_HANDLE* Ptag);
 /* ERROR_RESOURCE: a VI or a registration has it. */
 VIADUCT_API VIP_RETURN VipDestroyPtag(VIP_NIC_HANDLE NicHandle, VIP_PROTECTION_HANDLE Ptag);
 /*
- * Any memory, any alignment; it is neither pinned nor touched. EnableRdmaWrite and Read let peers of VIs of this tag
- * write and read it while those VIs enable the same. Memory from adma_alloc is mapped by peers: RDMA is a plain copy
- * then.
+ * Any memory, any alignment; it is neither pinned nor touched. It must stay mapped until it is deregistered: messages
+ * are copied from and to it as the program itself would, with SIGSEGV where nothing is. EnableRdmaWrite and Read let
+ * peers of VIs of this tag write and read it while those VIs enable the same. Memory from adma_alloc is mapped by
+ * peers: RDMA is a plain copy then.
  */
 VIADUCT_API VIP_RETURN VipRegisterMem(VIP_NIC_HANDLE NicHandle, VIP_PVOID VirtualAddress, VIP_ULONG Length,
                                       VIP_MEM_ATTRIBUTES* MemAttributes, VIP_MEM_HANDLE* MemoryHandle);
@@ -388,7 +393,10 @@ VIADUCT_API VIP_RETURN VipConnectReject(VIP_CONN_HANDLE ConnHandle);
 VIADUCT_API VIP_RETURN VipConnectRequest(VIP_VI_HANDLE ViHandle, VIP_NET_ADDRESS* LocalAddr,
                                          VIP_NET_ADDRESS* RemoteAddr, VIP_ULONG Timeout,
                                          VIP_VI_ATTRIBUTES* RemoteViAttributes);
-/* Flushes what is posted. The other end finds its VI in Error, after having received what was sent before. */
+/*
+ * Flushes what is posted. The other end finds its VI in Error, after having received what was sent before.
+ * INVALID_STATE: it is idle, and stays so.
+ */
 VIADUCT_API VIP_RETURN VipDisconnect(VIP_VI_HANDLE ViHandle);
 /* Between equals: each names itself and the other, does not wait, and asks (Done) or waits (Wait) for the end of it. */
 VIADUCT_API VIP_RETURN VipConnectPeerRequest(VIP_VI_HANDLE ViHandle, VIP_NET_ADDRESS* LocalAddr,
@@ -400,8 +408,9 @@ VIADUCT_API VIP_RETURN VipConnectPeerWait(VIP_VI_HANDLE ViHandle, VIP_VI_ATTRIBU
 
 /*
  * MemoryHandle is that of the descriptor itself, which is the provider's until it comes back. DESCRIPTOR_ERROR: it is
- * not where it may be, and was not posted; any other fault is in its status when it comes back. RDMA is a send with
- * VIP_CONTROL_OP_RDMAWRITE or RDMAREAD, DS[0].Remote saying where over there, and data segments from DS[1] on.
+ * not where it may be, and was not posted; INVALID_PARAMETER: it is null; any other fault is in its status when it
+ * comes back. RDMA is a send with VIP_CONTROL_OP_RDMAWRITE or RDMAREAD, DS[0].Remote saying where over there, and data
+ * segments from DS[1] on.
  */
 VIADUCT_API VIP_RETURN VipPostSend(VIP_VI_HANDLE ViHandle, VIP_DESCRIPTOR* DescriptorPtr, VIP_MEM_HANDLE MemoryHandle);
 VIADUCT_API VIP_RETURN VipPostRecv(VIP_VI_HANDLE ViHandle, VIP_DESCRIPTOR* DescriptorPtr, VIP_MEM_HANDLE MemoryHandle);

@@ -30,7 +30,7 @@ void Vi::show_receives() {
 void Vi::show(const WorkItem& item, std::uint64_t number) {
   const VIP_DATA_SEGMENT* const segment = item.data();
   const TableView& table = registrations_.view();
-  const bool can_be_reached = reliable() && item.segments == 1 && item.length >= kLeastDirect;
+  const bool can_be_reached = reliable() && item.segments == 1 && item.usable >= kLeastDirect;
   if (!posted_.has_place) [[likely]] {
     if (!can_be_reached || !registrations_.reserve_posted(slot_)) return;
     posted_.has_place = true;
@@ -40,7 +40,7 @@ void Vi::show(const WorkItem& item, std::uint64_t number) {
   if (!can_be_reached) return posted.stamp.store(0, std::memory_order_relaxed);
   posted.address.store(segment->Data.AddressBits, std::memory_order_relaxed);
   posted.handle.store(segment->Handle, std::memory_order_relaxed);
-  posted.length.store(item.length, std::memory_order_relaxed);
+  posted.length.store(item.usable, std::memory_order_relaxed);
   const std::uint32_t connection = table.vi(slot_).connection.load(std::memory_order_relaxed);
   posted.stamp.store(posted_stamp(connection, number), std::memory_order_release);  // R2, pairs with A2
   posted_.lent = true;
@@ -69,8 +69,8 @@ bool Vi::find_shown(std::uint64_t number, std::uint32_t length, Shown& shown) co
   if (posted.stamp.load(std::memory_order_acquire) != expected) return false;  // A2, pairs with R2
   shown.address = posted.address.load(std::memory_order_relaxed);
   return length <= posted.length.load(std::memory_order_relaxed) &&
-         table.find(posted.handle.load(std::memory_order_relaxed), shown.memory) && shown.memory.tag == peer_.tag &&
-         shown.memory.covers(shown.address, length);
+         table.find(posted.handle.load(std::memory_order_relaxed), shown.memory) &&
+         tags_agree(peer_.tag, shown.memory.tag) && shown.memory.covers(shown.address, length);
 }
 
 // A part of a message into the receive with that number.

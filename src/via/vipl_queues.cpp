@@ -39,15 +39,23 @@ std::uint32_t Vi::check(WorkItem& item, bool receive) const {
   }
   item.segments = segments;
   const TableView& table = registrations_.view();
-  std::uint64_t length = 0;
+  std::uint64_t length = 0, usable = UINT64_MAX;
   for (std::uint16_t i = 0; i < segments; ++i) {
     const VIP_DATA_SEGMENT& segment = item.data()[i];
-    if (segment.Length != 0 && !table.allows(segment.Handle, segment.Data.AddressBits, segment.Length, tag_))
-      return VIP_STATUS_PROTECTION_ERROR;
+    if (segment.Length != 0 && !table.allows(segment.Handle, segment.Data.AddressBits, segment.Length, tag_)) {
+      // Programs post receives longer than their memory, for messages that are not: an error only once one is.
+      Registration memory;
+      const std::uint64_t address = segment.Data.AddressBits;
+      if (!receive || !table.find(segment.Handle, memory) || !tags_agree(tag_, memory.tag) ||
+          !memory.covers(address, 1))
+        return VIP_STATUS_PROTECTION_ERROR;
+      usable = std::min(usable, length + memory.base + memory.length - address);
+    }
     length += segment.Length;
   }
   if (length > UINT32_MAX) return VIP_STATUS_LENGTH_ERROR;
   item.length = static_cast<std::uint32_t>(length);
+  item.usable = static_cast<std::uint32_t>(std::min(length, usable));
   if (!receive && (length > attributes_.MaxTransferSize || length != control.Length)) return VIP_STATUS_LENGTH_ERROR;
   return 0;
 }
@@ -61,7 +69,9 @@ bool Vi::descriptor_is_there(const WorkItem& item) const {
 bool Vi::still_allowed_now(WorkItem& item, bool receive) const {
   WorkItem again = item;
   if (!descriptor_is_there(item) || check(again, receive) != 0) return false;
-  if (again.length != item.length || again.segments != item.segments || again.control != item.control) return false;
+  if (again.length != item.length || again.usable != item.usable || again.segments != item.segments ||
+      again.control != item.control)
+    return false;
   item.version = again.version;
   return true;
 }

@@ -9,8 +9,6 @@
 
 namespace viaduct::vipl {
 
-namespace {}  // namespace
-
 // ---- the initiator
 
 bool Vi::remote_allows(const WorkItem& item, Registration& registration) const {
@@ -18,7 +16,7 @@ bool Vi::remote_allows(const WorkItem& item, Registration& registration) const {
   const std::uint64_t needed = write ? kRdmaWrite : kRdmaRead;
   if (!(write ? peer_.attributes.EnableRdmaWrite : peer_.attributes.EnableRdmaRead)) return false;
   const VIP_ADDRESS_SEGMENT& remote = item.remote();
-  return remote_->table().find(remote.Handle, registration) && registration.tag == peer_.tag &&
+  return remote_->table().find(remote.Handle, registration) && tags_agree(peer_.tag, registration.tag) &&
          (registration.enables & needed) != 0 && registration.covers(remote.Data.AddressBits, item.length);
 }
 

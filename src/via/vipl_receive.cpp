@@ -260,6 +260,8 @@ bool Vi::find_receive(std::size_t length, Effects& effects) {
     return receive_cannot_take(VIP_STATUS_PROTECTION_ERROR, effects), false;
   if (length > item.length) [[unlikely]]
     return receive_cannot_take(VIP_STATUS_LENGTH_ERROR, effects), false;
+  if (length > item.usable) [[unlikely]]
+    return receive_cannot_take(VIP_STATUS_PROTECTION_ERROR, effects), false;
   return true;
 }
 

@@ -102,7 +102,7 @@ RemoteNic::Moved Vi::fetch(std::size_t offset, std::size_t length) {
   const Activity activity(registrations_.view().vi(slot_));
   Registration there;
   if (!peer_is_there()) return RemoteNic::Moved::gone;
-  if (!remote_->table().find(taking_.handle, there) || there.tag != peer_.tag ||
+  if (!remote_->table().find(taking_.handle, there) || !tags_agree(peer_.tag, there.tag) ||
       !there.covers(taking_.address, taking_.length))
     return RemoteNic::Moved::no_way;
   return remote_->move(RemoteNic::Direction::read, there, taking_.address + offset, {pieces, count}, length,

@@ -100,6 +100,11 @@ struct Registration {
   }
 };
 
+// Whether a VI may use memory. Tag 0 is NULL: a VI for which no protection was asked.
+inline bool tags_agree(std::uint64_t vi, std::uint64_t memory) {
+  return vi == memory || vi == 0;
+}
+
 // Either side's view of a table.
 class TableView {
  public:
@@ -142,7 +147,7 @@ class TableView {
     const std::uint64_t length = from.length.load(std::memory_order_relaxed);
     const std::uint64_t access = from.access.load(std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);
-    return from.handle.load(std::memory_order_relaxed) == handle && access >> 2 == tag &&
+    return from.handle.load(std::memory_order_relaxed) == handle && tags_agree(tag, access >> 2) &&
            (access & enables) == enables && address >= base && size <= length && address - base <= length - size;
   }
 

@@ -33,6 +33,7 @@ struct WorkItem {
   std::uint64_t offer = 0;     // its number; 0: none
   VIP_MEM_HANDLE memory = 0;   // that the descriptor itself lies in
   std::uint32_t length = 0;    // of all its data segments
+  std::uint32_t usable = 0;    // of a receive: so many bytes from the first on are in registered memory
   std::uint32_t version = 0;   // of the registrations when it was last checked
   std::uint32_t status = 0;    // VIP_STATUS_*, once finished
   std::uint32_t part = 0;      // of an offer: how many bytes are

@@ -1,4 +1,7 @@
 // Registered memory: handles, tags, bounds; what every post is checked against.
+#include <algorithm>
+#include <utility>
+
 #include "via/vipl_program.hpp"
 
 namespace viaduct::vipl::testing {
@@ -105,6 +108,42 @@ class ViplPostCheck : public ::testing::Test {
   ErrorLog errors_;
 };
 
+// Old programs register what they use of a buffer, and post receives as long as the longest message there could be.
+TEST_F(ViplPostCheck, AReceiveMayReachPastItsRegistration) {
+  constexpr std::uint32_t kInside = 100'000, kPosted = 150'000;
+  VIP_MEM_ATTRIBUTES attributes{program_.tag, 0, 0};
+  VIP_MEM_HANDLE handle = 0;
+  std::byte* const target = program_.data(500'000);
+  ASSERT_EQ(VipRegisterMem(program_.nic, target, kInside, &attributes, &handle), VIP_SUCCESS);
+  for (const VIP_RELIABILITY_LEVEL level :
+       {VIP_SERVICE_UNRELIABLE, VIP_SERVICE_RELIABLE_DELIVERY, VIP_SERVICE_RELIABLE_RECEPTION})
+    for (const int segments : {1, 2}) {
+      const VIP_VI_HANDLE from = program_.make_vi({.level = level, .max_transfer = kPosted});
+      const VIP_VI_HANDLE to = program_.make_vi({.level = level, .max_transfer = kPosted});
+      connect_here(program_, from, to);
+      std::memset(target, 0, kPosted);
+      for (const std::uint32_t length : {std::uint32_t{16}, kInside, kInside + 1}) {
+        VIP_DESCRIPTOR* const receive = segments == 1 ? program_.prepare(0, {{500'000, kPosted}})
+                                                      : program_.prepare(0, {{500'000, 64}, {500'064, kPosted - 64}});
+        for (int i = 0; i < segments; ++i) receive->DS[i].Local.Handle = handle;
+        ASSERT_EQ(program_.post_receive(to, receive), VIP_SUCCESS);
+        fill(program_.data(), length, length);
+        ASSERT_EQ(program_.post_send(from, 1, 0, length), VIP_SUCCESS);
+        const bool fits = length <= kInside;
+        EXPECT_EQ(received(to, fits ? VIP_SUCCESS : VIP_DESCRIPTOR_ERROR), receive) << length;
+        EXPECT_EQ(receive->CS.Status & VIP_STATUS_ERROR_MASK, unsigned{fits ? 0u : VIP_STATUS_PROTECTION_ERROR});
+        if (!fits) break;
+        EXPECT_EQ(receive->CS.Length, length);
+        EXPECT_TRUE(filled(target, length, length));
+        EXPECT_EQ(sent(from), program_.descriptor(1));
+      }
+      EXPECT_TRUE(std::all_of(target + kInside, target + kPosted, [](std::byte one) { return one == std::byte{0}; }));
+      EXPECT_EQ(program_.state(to), level == VIP_SERVICE_UNRELIABLE ? VIP_STATE_CONNECTED : VIP_STATE_ERROR);
+    }
+  for (const VIP_VI_HANDLE vi : program_.vis()) (void)VipDisconnect(vi);
+  EXPECT_EQ(VipDeregisterMem(program_.nic, target, handle), VIP_SUCCESS);
+}
+
 TEST_F(ViplPostCheck, DataOutsideItsRegistrationIsAProtectionError) {
   for (const bool receive : {false, true}) {
     VIP_DESCRIPTOR* const descriptor = program_.prepare(0, {{0, 16}});
@@ -118,7 +157,7 @@ TEST_F(ViplPostCheck, DataOutsideItsRegistrationIsAProtectionError) {
     segment = good;
     segment.Data.AddressBits = 8;
     EXPECT_EQ(status_of(descriptor, receive), VIP_STATUS_PROTECTION_ERROR) << "below";
-    segment.Data.Address = program_.data((1 << 20) + 4096 - 8);
+    segment.Data.Address = program_.data((1 << 20) + 4096 - (receive ? 0 : 8));
     EXPECT_EQ(status_of(descriptor, receive), VIP_STATUS_PROTECTION_ERROR) << "over the end";
     segment.Data.AddressBits = ~0ull - 4;
     EXPECT_EQ(status_of(descriptor, receive), VIP_STATUS_PROTECTION_ERROR) << "it wraps";
@@ -141,6 +180,46 @@ TEST_F(ViplPostCheck, DataOfAnotherTagIsAProtectionError) {
   ASSERT_EQ(program_.post_send(a_, descriptor), VIP_SUCCESS);
   EXPECT_EQ(sent(a_), descriptor) << "the tags match now";
   EXPECT_EQ(VipDeregisterMem(program_.nic, program_.data(), handle), VIP_SUCCESS);
+}
+
+// A VI with a null tag asks for no protection, for the program itself and for RDMA of its peer.
+TEST_F(ViplPostCheck, AViWithoutATagMayUseMemoryOfEveryTag) {
+  const VIP_PROTECTION_HANDLE tag = std::exchange(program_.tag, nullptr);
+  const ViOptions options{.rdma_write = true, .rdma_read = true};
+  const VIP_VI_HANDLE from = program_.make_vi(options), to = program_.make_vi(options);
+  program_.tag = tag;
+  connect_here(program_, from, to);
+  for (const std::uint32_t length : {8u, 20'000u}) {
+    fill(program_.data(32'768), length, length);
+    ASSERT_EQ(program_.post_receive(to, 0, 0, length), VIP_SUCCESS);
+    ASSERT_EQ(program_.post_send(from, 1, 32'768, length), VIP_SUCCESS);
+    EXPECT_EQ(received(to), program_.descriptor(0));
+    EXPECT_EQ(sent(from), program_.descriptor(1));
+    EXPECT_TRUE(filled(program_.data(), length, length));
+  }
+  for (const VIP_UINT16 operation : {VIP_CONTROL_OP_RDMAWRITE, VIP_CONTROL_OP_RDMAREAD}) {
+    VIP_DESCRIPTOR* const rdma = program_.prepare_rdma(2, operation, reinterpret_cast<std::uint64_t>(program_.data()),
+                                                       program_.handle, {{32'768, 64}});
+    ASSERT_EQ(program_.post_send(from, rdma), VIP_SUCCESS);
+    EXPECT_EQ(sent(from), rdma);
+  }
+}
+
+// On a reliable VI too, and before its turn as well as when it is posted.
+TEST_F(ViplPostCheck, ABadReceiveTakesNoMessageAndTheConnectionStays) {
+  const VIP_VI_HANDLE from = program_.make_vi(), to = program_.make_vi();
+  connect_here(program_, from, to);
+  for (const std::size_t index : {0u, 1u, 2u}) {
+    VIP_DESCRIPTOR* const receive = program_.prepare(index, {{64 * index, 64}});
+    if (index != 1) receive->DS[0].Local.Handle = 0;
+    ASSERT_EQ(program_.post_receive(to, receive), VIP_SUCCESS);
+  }
+  EXPECT_EQ(received(to, VIP_DESCRIPTOR_ERROR), program_.descriptor(0));
+  ASSERT_EQ(program_.post_send(from, 10, 4096, 64), VIP_SUCCESS);
+  EXPECT_EQ(received(to), program_.descriptor(1));
+  EXPECT_EQ(received(to, VIP_DESCRIPTOR_ERROR), program_.descriptor(2));
+  EXPECT_EQ(sent(from), program_.descriptor(10));
+  EXPECT_EQ(program_.state(to), VIP_STATE_CONNECTED);
 }
 
 TEST_F(ViplPostCheck, FormatAndLengthErrors) {
