@@ -25,7 +25,7 @@ constexpr Setting kSettings[] = {
     {"VIADUCT_COPY_CMA", SettingKind::boolean, "on", "on|off",
      "links may copy straight between the memories of two processes (process_vm_readv)"},
     {"VIADUCT_PEERS", SettingKind::choice, "user", "user|any",
-     "who may connect: processes of the same user, or anybody on this host who says the same"},
+     "who may share memory: processes of the same user, or those of any user on this host whose side says the same"},
     {"VIADUCT_SOCKETS", SettingKind::boolean, "on", "on|off",
      "off: a program under `viaduct run` keeps the kernel's TCP"},
     {"VIADUCT_SOCKETS_AFTER", SettingKind::number, "5", "1..65536",
