@@ -11,6 +11,7 @@
 
 #include "base/clock.hpp"
 #include "base/fence.hpp"
+#include "sockets/bell_protocol.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/event_bell.hpp"
 #include "sockets/hand_back.hpp"
@@ -21,6 +22,24 @@
 #include "sockets/transfer.hpp"
 
 namespace viaduct::sockets {
+
+namespace {
+
+struct Hardware {
+  using Wait = DataWait;
+  using Name = std::uint64_t;
+  static void set_bell(Wait& wait, Name id) { wait.bell.id.store(id, std::memory_order_relaxed); }
+  static Name bell(const Wait& wait) { return wait.bell.id.load(std::memory_order_acquire); }
+  static void set_armed(Wait& wait, Name name) { wait.armed.store(name); }
+  static Name take_armed(Wait& wait) { return wait.armed.exchange(0); }
+  static std::uint32_t sleepers(const Wait& wait) { return wait.sleepers.load(); }
+  static std::uint32_t one_sleeper_less(Wait& wait) { return wait.sleepers.fetch_sub(1) - 1; }
+  static bool names_bell(Name name) { return (name & kWithBell) != 0; }
+  static void fence() { fence::full(); }  // F1
+};
+using Protocol = BellProtocol<Hardware>;
+
+}  // namespace
 
 // ---- falling asleep
 
@@ -36,16 +55,12 @@ void expect_data(Connection& connection, Sleep sleep) {
   if (sleepers.load() != here && !has_other_holders(connection)) sleepers.store(here);
   sleepers.fetch_add(1);
   connection.sleepers_here.store(here + 1, std::memory_order_relaxed);
-  expect_data_again(connection, sleep);
+  Protocol::arm(connection.incoming().data, sleep.name, sleep.bell);
 }
 
 void expect_data_again(Connection& connection, Sleep sleep) {
-  DataWait& wait = connection.incoming().data;
-  wait.bell.id.store(sleep.bell, std::memory_order_relaxed);
-  wait.armed.store(sleep.name);
-  // Somebody else sleeps on this connection too, and not in that sleep.
-  if (sleep.name != kRingForMe && wait.sleepers.load() != 1) wait.armed.store(kRingForMe);
-  fence::full();  // F1
+  const ReceivingLock lock(connection, connection.alone());
+  Protocol::arm(connection.incoming().data, sleep.name, sleep.bell);
 }
 
 // Microseconds since the machine was started, and one more for each sleep, which takes longer than that: so a process
@@ -70,8 +85,6 @@ void send_to_mailbox(const Connection& connection, EventBell& bell) {
 
 }  // namespace
 
-// Others may still sleep: whoever rang for us has disarmed for all. Under the lock, so that nobody falls asleep
-// between.
 void stop_expecting_data(Connection& connection) {
   Direction& in = connection.incoming();
   if (in.data.bell.wanted_at.load(std::memory_order_relaxed) != 0) [[unlikely]]
@@ -79,8 +92,7 @@ void stop_expecting_data(Connection& connection) {
   const ReceivingLock lock(connection, connection.alone());
   if (const std::uint32_t here = connection.sleepers_here.load(std::memory_order_relaxed); here != 0)
     connection.sleepers_here.store(here - 1, std::memory_order_relaxed);
-  if (in.data.sleepers.load() == 0) return;  // somebody wrote nonsense there
-  in.data.armed.store(in.data.sleepers.fetch_sub(1) == 1 ? 0 : kRingForMe);
+  Protocol::disarm(in.data);
 }
 
 std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start, std::uint64_t now) {
@@ -194,8 +206,7 @@ bool may_ask_for_bell(Connection& connection) {
 }
 
 // False: it is to be rung for over TCP. That one will be held by the next time, if its owner agrees.
-bool ring_event_bell(Connection& connection, EventBell& bell) {
-  const std::uint64_t id = bell.id.load(std::memory_order_acquire);
+bool ring_event_bell(Connection& connection, EventBell& bell, std::uint64_t id) {
   if (id == 0 || !connection.same_user.load(std::memory_order_relaxed)) return false;
   note_ring(connection);
   if (ring_bell(id)) {
@@ -208,31 +219,35 @@ bool ring_event_bell(Connection& connection, EventBell& bell) {
   return false;
 }
 
-void ring_for(Connection& connection, int fd, std::uint64_t sleep) {
-  std::atomic<std::uint64_t>& ended = ended_sleeps[(sleep >> kSleepBits) % kSleepsKept];
-  DataWait& wait = connection.outgoing().data;
-  const bool named = sleep != kRingForMe;
-  if (named && ended.load(std::memory_order_acquire) == sleep) return;
-  const bool has_bell = named && (sleep & kWithBell) != 0;
-  if (has_bell && ring_event_bell(connection, wait.bell)) {
-    ended.store(sleep, std::memory_order_release);
-  } else if (ring_doorbell(connection, fd)) {
-    // A doorbell may be taken off by somebody else who reads that connection: it stands for others only where its
-    // sleeper has seen to that (EpollSet::arm()).
-    if (named && !has_bell) ended.store(sleep, std::memory_order_release);
-  } else if (bell_would_lie_behind_data(connection)) {
-    wait.armed.store(kRingForMe);  // later, should it sleep then
+// One wake-up, as BellProtocol asks for it.
+class Ringing {
+ public:
+  Ringing(Connection& connection, int fd) : connection_(connection), fd_(fd), wait_(connection.outgoing().data) {}
+  bool has_ended(std::uint64_t sleep) const { return last_of(sleep).load(std::memory_order_acquire) == sleep; }
+  void note_ended(std::uint64_t sleep) { last_of(sleep).store(sleep, std::memory_order_release); }
+  bool by_bell(std::uint64_t id) { return ring_event_bell(connection_, wait_.bell, id); }
+  bool over_tcp() { return ring_doorbell(connection_, fd_); }
+  void in_vain() {
+    if (!bell_would_lie_behind_data(connection_)) return;
+    wait_.armed.store(kRingForMe);  // later, should it sleep then
     // Who waits for an edge has been told of those bytes, and is to be told of these.
-    if (wait.on_edges.load(std::memory_order_relaxed) != 0) wake_past_data(connection, fd);
+    if (wait_.on_edges.load(std::memory_order_relaxed) != 0) wake_past_data(connection_, fd_);
   }
-}
+
+ private:
+  static std::atomic<std::uint64_t>& last_of(std::uint64_t sleep) {
+    return ended_sleeps[(sleep >> kSleepBits) % kSleepsKept];
+  }
+  Connection& connection_;
+  int fd_;
+  DataWait& wait_;
+};
 
 }  // namespace
 
 void wake_receiver(Connection& connection, int fd) {
   tls_waking = {&connection, fd, __builtin_frame_address(0)};
-  const std::uint64_t sleep = connection.outgoing().data.armed.exchange(0);
-  if (sleep != 0) ring_for(connection, fd, sleep);
+  Protocol::wake(connection.outgoing().data, Ringing(connection, fd));
   tls_waking = {};
 }
 
@@ -304,7 +319,7 @@ bool expect_room(Connection& connection, std::uint64_t bell) {
 void wake_senders_asleep(Connection& connection, int fd, std::uint32_t how) {
   RoomWait& room = connection.incoming().room;
   if ((how & kOnFutex) != 0) wake_room_sleepers(room);
-  const bool rung = (how & kOnBell) != 0 && ring_event_bell(connection, room.bell);
+  const bool rung = (how & kOnBell) != 0 && ring_event_bell(connection, room.bell, room.bell.id.load());
   if ((how & kInPoll) != 0 || ((how & kOnBell) != 0 && !rung)) ring_doorbell(connection, fd);
 }
 

@@ -17,12 +17,16 @@
 //   sleep, wake   a futex: sleep falls asleep only while memory holds the expected value, and only a wake ends it.
 //                 Both drain the own buffer, as the kernel's locks do
 //   await         looks at memory until it holds a value: one step, taken when it does
+//   post, poll    descriptors: poll sleeps while none of its words holds anything, post adds to one and wakes who does
+//   lock, unlock  a word that one thread has at a time; who waits for it does not spin
+//   at_once       any change of memory, as one locked instruction
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -34,7 +38,7 @@ class Interleaver {
  public:
   using Body = std::function<void(Interleaver&)>;
   using Address = std::uint8_t;
-  static constexpr std::size_t kAddresses = 9;
+  static constexpr std::size_t kAddresses = 20;
 
   struct Outcome {
     double schedules = 0;  // complete ones; there may be more than 2^64
@@ -123,6 +127,7 @@ class Interleaver {
       drain(state, self);
       self.asleep = state.memory[address] == expected;
       self.bed = address;
+      self.polled = 0;
       return 0u;
     });
   }
@@ -131,6 +136,7 @@ class Interleaver {
       drain(state, self);
       self.awaits = self.asleep = state.memory[address] != value;
       self.bed = address;
+      self.polled = 0;
       self.awaited = value;
       return 0u;
     });
@@ -140,6 +146,51 @@ class Interleaver {
       drain(state, self);
       for (Thread& thread : state.threads)
         if (thread.bed == address && !thread.awaits) thread.asleep = false;
+      return 0u;
+    });
+  }
+  void post(Address address) {
+    operation([&](State& state, Thread& self) {
+      drain(state, self);
+      ++state.memory[address];
+      wake_pollers(state, address);
+      return 0u;
+    });
+  }
+  void poll(std::initializer_list<Address> any) {
+    operation([&](State& state, Thread& self) {
+      drain(state, self);
+      self.fall_asleep_polling();
+      for (const Address address : any) {
+        self.polled |= bit(address);
+        if (state.memory[address] != 0) self.asleep = false;
+      }
+      return 0u;
+    });
+  }
+  // A stretch under a lock of which nobody else sees the middle: `change(word)`, where word(address) is memory.
+  template <class Change>
+  std::uint32_t at_once(Change change) {
+    return operation([&](State& state, Thread& self) {
+      drain(state, self);
+      return change([&](Address address) -> std::uint32_t& { return state.memory[address]; });
+    });
+  }
+  void lock(Address address) {
+    while (operation([&](State& state, Thread& self) {
+             drain(state, self);
+             if (std::exchange(state.memory[address], 1) == 0) return 1u;
+             self.fall_asleep_polling();
+             self.polled = bit(address);
+             return 0u;
+           }) == 0)
+      continue;
+  }
+  void unlock(Address address) {
+    operation([&](State& state, Thread& self) {
+      drain(state, self);
+      state.memory[address] = 0;
+      wake_pollers(state, address);
       return 0u;
     });
   }
@@ -159,12 +210,24 @@ class Interleaver {
     bool asleep = false;
     bool awaits = false;  // asleep until memory holds `awaited`
     bool done = false;
+    std::uint32_t polled = 0;  // asleep until something is posted to one of these, a bit each
+    void fall_asleep_polling() {
+      asleep = true;
+      bed = kAddresses;  // nowhere
+      polled = 0;
+    }
   };
   struct State {
     std::array<std::uint32_t, kAddresses> memory{};
     std::vector<Thread> threads;
   };
   struct StepTaken {};
+
+  static std::uint32_t bit(Address address) { return std::uint32_t{1} << address; }
+  static void wake_pollers(State& state, Address address) {
+    for (Thread& thread : state.threads)
+      if (!thread.awaits && (thread.polled & bit(address)) != 0) thread.asleep = false;
+  }
 
   static void drain(State& state, Thread& thread) {
     for (const Entry& entry : thread.buffer) state.memory[entry.address] = entry.value;
