@@ -22,6 +22,7 @@ Result<Report> run_sockets_latency(const Options& options);
 Result<Report> run_sockets_messages(const Options& options);
 Result<Report> run_sockets_bandwidth(const Options& options);
 Result<Report> run_sockets_connections(const Options& options);
+Result<Report> run_sockets_crowded(const Options& options);
 Result<Report> run_sockets_redis(const Options& options);
 Result<Report> run_sockets_nginx(const Options& options);
 Result<Report> run_sockets_memcached(const Options& options);
@@ -55,6 +56,8 @@ constexpr Benchmark kBenchmarks[] = {
     {"sockets-bandwidth", "streams through sockets", run_sockets_bandwidth},
     {"sockets-connections", "short connections, idle ones, one processor for both sides, one side not accelerated",
      run_sockets_connections},
+    {"sockets-crowded", "more programs with sockets than processors: what each operation costs in processor time",
+     run_sockets_crowded},
     {"sockets-redis", "redis-server and redis-benchmark, on the kernel and accelerated", run_sockets_redis},
     {"sockets-nginx", "nginx and wrk, on the kernel and accelerated", run_sockets_nginx},
     {"sockets-memcached", "memcached and a plain client, on the kernel and accelerated", run_sockets_memcached},
