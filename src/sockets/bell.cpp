@@ -15,6 +15,7 @@
 #include "sockets/cancellation.hpp"
 #include "sockets/event_bell.hpp"
 #include "sockets/hand_back.hpp"
+#include "sockets/hold_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/stream_lock.hpp"
@@ -56,11 +57,13 @@ void expect_data(Connection& connection, Sleep sleep) {
   sleepers.fetch_add(1);
   connection.sleepers_here.store(here + 1, std::memory_order_relaxed);
   Protocol::arm(connection.incoming().data, sleep.name, sleep.bell);
+  take_held_if_due(connection);
 }
 
 void expect_data_again(Connection& connection, Sleep sleep) {
   const ReceivingLock lock(connection, connection.alone());
   Protocol::arm(connection.incoming().data, sleep.name, sleep.bell);
+  take_held_if_due(connection);
 }
 
 // Microseconds since the machine was started, and one more for each sleep, which takes longer than that: so a process
@@ -287,7 +290,9 @@ void drain_doorbells(Connection& connection, int fd) {
     if (got <= 0) break;
     state.drained.store(state.drained.load(std::memory_order_relaxed) + static_cast<std::uint32_t>(got),
                         std::memory_order_relaxed);
+    fence::full();  // H1
   }
+  take_held_if_due(connection);
   errno = kept;
 }
 

@@ -25,6 +25,7 @@ namespace {
 using kernel::libc;
 
 constexpr int kNotForTheRing = MSG_OOB | MSG_ZEROCOPY;
+constexpr int kNotUsual = kNotForTheRing | MSG_MORE;
 constexpr int kNotOfTheStream = MSG_OOB | MSG_ERRQUEUE;  // the kernel has it, whatever is in the ring
 
 // The usual case of a call, to be tried first: everything else is in a function of its own, so that this needs no
@@ -36,7 +37,7 @@ constexpr int kNotOfTheStream = MSG_OOB | MSG_ERRQUEUE;  // the kernel has it, w
 }
 [[gnu::always_inline]] inline std::size_t send_at_once(int fd, const void* buffer, std::size_t size, int flags) {
   Connection* const connection = find_connection(fd);
-  if (connection == nullptr || (flags & kNotForTheRing) != 0) return 0;
+  if (connection == nullptr || (flags & kNotUsual) != 0) return 0;
   return send_short(*connection, fd, buffer, size);
 }
 
@@ -50,7 +51,7 @@ std::size_t receive_quickly(Connection& connection, int fd, void* buffer, std::s
 }
 bool send_quickly(Connection& connection, int fd, const void* buffer, std::size_t size, int flags) {
   act_on_cancellation();
-  return connection.attached() && (flags & kNotForTheRing) == 0 && quick_send(connection, fd, buffer, size);
+  return connection.attached() && (flags & kNotUsual) == 0 && quick_send(connection, fd, buffer, size);
 }
 
 ssize_t receive_one(Connection& connection, int fd, void* buffer, std::size_t size, int flags) {

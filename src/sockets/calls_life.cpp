@@ -13,6 +13,7 @@
 #include "sockets/epoll_set.hpp"
 #include "sockets/export.hpp"
 #include "sockets/hand_back.hpp"
+#include "sockets/hold_back.hpp"
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
@@ -234,6 +235,7 @@ VIADUCT_EXPORT int shutdown(int fd, int how) {
     return result;
   }
   serve_requests(*connection, fd);  // there is no other time for it
+  if (how != SHUT_RD) let_go_held(*connection, fd);
   // What is being sent is in the ring before the end is seen.
   const SendingLock lock(connection->memory, connection->out());
   tell_of_shutdown(*connection);

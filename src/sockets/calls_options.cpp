@@ -13,6 +13,7 @@
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/export.hpp"
+#include "sockets/hold_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/table.hpp"
@@ -66,7 +67,8 @@ void note_time_limit(Connection& connection, int option, const void* value) {
 int undelivered(const Connection& connection) {
   constexpr std::size_t kReceiveBuffer = std::size_t{256} << 10;
   const std::size_t ready = Receiver(connection.memory, connection.out()).bytes_ready();
-  return static_cast<int>(ready > kReceiveBuffer ? ready - kReceiveBuffer : 0);
+  const std::size_t held = HeldBytes(connection.memory, connection.out()).count();
+  return static_cast<int>((ready > kReceiveBuffer ? ready - kReceiveBuffer : 0) + held);
 }
 
 int duplicate(int fd, int command, int lowest) {
@@ -163,6 +165,7 @@ VIADUCT_EXPORT int setsockopt(int fd, int level, int option, const void* value, 
     if (result != 0) return result;
   }
   kept->store(low_water ? (number > 0 ? number : 1) : number != 0);
+  if (on_ring && kept == (number == 0 ? &connection->cork : &connection->nodelay)) let_go_held(*connection, fd);
   return 0;
 }
 

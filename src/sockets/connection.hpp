@@ -52,6 +52,7 @@ struct alignas(kLine) Connection {
   StreamMemory memory;
   std::atomic<bool> nonblocking{false};  // as far as this process knows; `shared`: ask the kernel
   std::atomic<bool> shared{false};       // another process has the socket too, or had it
+  std::atomic<int> cork{0};              // TCP_CORK, as the program set it
   std::atomic<Opened> opened{Opened::unknown};
   std::atomic<bool> lent{false};              // a program was started that may have it
   std::atomic<bool> look_at_kernel{false};    // it reported something: the next empty look must ask it
@@ -93,7 +94,6 @@ struct alignas(kLine) Connection {
 
   // What the program set, where the kernel's socket must be set otherwise so that doorbells go out at once.
   std::atomic<int> nodelay{0};
-  std::atomic<int> cork{0};
   std::atomic<bool> tells_unread{false};  // TCP_INQ: messages that are received say how much is left
 
   std::atomic<bool> same_user{false};             // whoever holds the other end
@@ -180,11 +180,18 @@ struct alignas(kLine) Connection {
            peer().request.load(std::memory_order_relaxed) == 0;
   }
 
+  // What is sent goes into the ring, and nothing is held back before it.
+  [[gnu::always_inline]] bool sends_plainly() const {
+    const Path& path = outgoing().path;
+    return path.mode.load(std::memory_order_relaxed) == kRing && path.held.load(std::memory_order_relaxed) == 0;
+  }
+
   // Somebody wants something of whoever sends, or the sending has ended: not to be gone on with as usual.
   [[gnu::always_inline]] bool sending_is_odd() const {
     return (own().request.load(std::memory_order_relaxed) | own().finished.load(std::memory_order_relaxed) |
             peer().request.load(std::memory_order_relaxed) | peer().closed.load(std::memory_order_relaxed) |
             static_cast<std::uint32_t>(pending_error.load(std::memory_order_relaxed)) |
+            static_cast<std::uint32_t>(cork.load(std::memory_order_relaxed)) |
             static_cast<std::uint32_t>(end_seen.load(std::memory_order_relaxed))) != 0;
   }
 

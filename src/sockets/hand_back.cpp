@@ -16,6 +16,7 @@
 #include "base/spin.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
+#include "sockets/hold_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/peer_socket.hpp"
@@ -189,6 +190,13 @@ bool leave_ring_for_good(Connection& connection, int fd, Why why, const Leaving&
   const bool may_be_put_off = leaving.otherwise == Leaving::is_put_off;
   if (may_be_put_off && !hand_back_is_due(connection)) return false;  // another thread has tried
   if (wants_take_back(connection)) return serve_take_back(connection, fd), true;
+  HeldBytes held(connection.memory, connection.out());
+  if (mode == kRing && held.count() != 0) {
+    Sender ring(connection.memory, connection.out());
+    mark_order(connection, ring);
+    held.go(ring);
+    if (connection.outgoing().data.armed.exchange(0) != 0) ring_once(connection, fd);
+  }
   // A peer that sleeps until it may send on cannot be woken afterwards.
   constexpr std::uint32_t kOverTcp = kInPoll | kOnBell;  // perhaps, where we do not hold that bell
   if (mode == kRing && connection.peer().closed.load() == 0 &&
@@ -202,6 +210,7 @@ bool leave_ring_for_good(Connection& connection, int fd, Why why, const Leaving&
   if (stays && may_be_put_off) put_off(connection);
   if (stays) return false;
   if (!gone) leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
+  held.go_over_tcp(fd);
   connection.set_why(why);
   restore_options(connection, fd);
   return true;

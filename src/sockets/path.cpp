@@ -33,6 +33,7 @@ void put_receiving_right(Connection& connection) {
   const Path& path = connection.incoming().path;
   ReceiveState& state = connection.incoming().receiving;
   Receiver(connection.memory, connection.in()).recover();
+  connection.own().request.fetch_and(~std::uint32_t{kTakingHeld});  // which is done under this lock
   std::uint64_t read = 0;
   if (const int fd = any_number_of(connection); fd < 0 || !taken_over_tcp(fd, path, read)) return;
   const std::uint64_t from = path.ring_from.load();

@@ -11,6 +11,7 @@
 #include "sockets/epoll_set.hpp"
 #include "sockets/few_or_many.hpp"
 #include "sockets/hand_back.hpp"
+#include "sockets/hold_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
@@ -200,6 +201,7 @@ class Reading {
     const Path& path = direction_.path;
     if (path.mode.load(std::memory_order_relaxed) == kBack && follow_path(connection_, fd_) != kReadRing) return false;
     settle_doorbells(connection_, fd_, 0);
+    take_held_if_due(connection_);
     got = should_ask_kernel() ? ask_kernel(ring) : Got::nothing;
     return got != Got::bytes || bytes_ != 0;  // published meanwhile: look again
   }
@@ -225,6 +227,7 @@ class Reading {
       return kernel::libc().recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     }();
     if (answer < 0 && errno == EAGAIN) return Got::nothing;
+    if (answer == 0) take_held(connection_, true);
     if (ring.has_data()) return Got::bytes;
     if (const int told = said_to_doorbell(); told != 0) answer = -1, errno = told;
     if (answer < 0 && errno == ECONNRESET && reset_by_doorbell()) answer = 0;

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "sockets/hold_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/tcp_position.hpp"
 
@@ -111,6 +112,7 @@ void send_unread_over_tcp(const StreamMemory& memory, int direction, int fd, Ope
   if (used) path.sent_again.store(1);
   leave_ring(memory.direction(direction), fd, opened);
   if (used) send_ring_over_tcp(memory, direction, fd, true);
+  HeldBytes(memory, direction).go_over_tcp(fd);
 }
 
 }  // namespace viaduct::sockets

@@ -8,6 +8,7 @@
 #include "sockets/cancellation.hpp"
 #include "sockets/epoll_set.hpp"
 #include "sockets/hand_back.hpp"
+#include "sockets/hold_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/kernel_or_ring.hpp"
 #include "sockets/path.hpp"
@@ -186,7 +187,7 @@ namespace {
     const QuickLock<LettingGo::is_a_fence> lock(out.sending.lock, connection.alone());
     if (!lock.is_taken()) [[unlikely]]
       return false;
-    if (connection.sending_is_odd() || out.path.mode.load(std::memory_order_relaxed) != kRing) return false;
+    if (connection.sending_is_odd() || !connection.sends_plainly()) return false;
     if (time_to_look(connection)) {
       connection.last_look_tick = 0;  // the long way looks
       connection.sends_since_clock -= 1;
@@ -285,20 +286,35 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
       return errno = closed_meanwhile(), result(true);
     Route route;
     std::size_t written = 0;
+    bool is_held = false, held_before = false;
     {
-      const StreamLock lock(out.sending.lock, connection.alone());
+      const bool alone = connection.alone();
+      const StreamLock lock(out.sending.lock, alone);
+      if (alone && (connection.peer().request.load(std::memory_order_relaxed) & kTakingHeld) != 0) [[unlikely]]
+        continue;  // in a way that keeps the peer out
       if (!lock.is_usual() && !put_right(lock, connection)) [[unlikely]]
         return total != 0 ? result(false) : interrupted_here(connection, fd, flags);
       route = choose(connection, fd, look_closely);
       if (route == Route::ring) {
         Sender ring(connection.memory, connection.out());
         ring.learn(connection.reader);
-        ring.part_of(total + pieces.bytes_left());
-        mark_order(connection, ring);
-        written = ring.write(pieces);
-        if (!pieces.done() && !may_wait) may_wait = waits();
-        if (!pieces.done() && !*may_wait) written += ring.write_rest(pieces);  // at once: nobody's bytes in between
-        if (written == 0) unmark_order(connection, ring.mark());
+        const bool holds_back = (flags & MSG_MORE) != 0 || connection.cork.load(std::memory_order_relaxed) != 0;
+        const std::size_t asked = pieces.bytes_left();
+        held_before = out.path.held.load(std::memory_order_relaxed) != 0;
+        is_held = holds_back && hold_back(connection, fd, ring, pieces);
+        if (is_held) [[unlikely]] {
+          written = asked;
+        } else if (asked != 0) {
+          ring.part_of(total + asked);
+          mark_order(connection, ring);
+          written = HeldBytes(connection.memory, connection.out()).go_before(pieces, [&](Pieces& all) {
+            std::size_t put = ring.write(all);
+            if (!all.done() && !may_wait) may_wait = waits();
+            if (!all.done() && !*may_wait) put += ring.write_rest(all);  // at once: nobody's bytes in between
+            return put;
+          });
+          if (written == 0) unmark_order(connection, ring.mark());
+        }
         connection.next_bulk.store(written > Sender::kSmallMessage ? ring.next_bulk() : nullptr,
                                    std::memory_order_relaxed);
       }
@@ -329,8 +345,11 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
     }
     total += written;  // F1: letting the lock go was the fence
     connection.tiny_stream.interrupted();
-    if (out.data.armed.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    const bool is_quiet = is_held && out.path.held.load(std::memory_order_relaxed) != 0;
+    if (!is_quiet && out.data.armed.load(std::memory_order_relaxed) != 0) [[unlikely]]
       wake_receiver(connection, fd);
+    if (held_before && out.path.held.load(std::memory_order_relaxed) == 0) [[unlikely]]
+      stop_clock(connection, fd);
     if (pieces.done()) [[likely]]
       return static_cast<ssize_t>(total);
     if (!may_wait) may_wait = waits();

@@ -11,6 +11,7 @@
 
 #include "sockets/cancellation.hpp"
 #include "sockets/hand_back.hpp"
+#include "sockets/hold_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/retired.hpp"
@@ -48,7 +49,7 @@ ssize_t straight(Connection& connection, int fd, std::size_t most, Read&& read) 
     const std::uint32_t of_others = kHandBack | kEmptying;  // when it is time; and what the other direction is about
     const std::uint32_t asked = (own.request.load() | peer.request.load()) & ~of_others;
     if ((asked | own.finished.load() | peer.closed.load()) != 0 || hand_back_is_due(connection)) return 0;
-    if (out.path.mode.load(std::memory_order_relaxed) != kRing) return 0;
+    if (!connection.sends_plainly()) return 0;
     Sender ring(connection.memory, connection.out());
     mark_order(connection, ring);
     moved = ring.write_by(most, [&](std::span<std::byte> chunk) { return read(iovec{chunk.data(), chunk.size()}); });
@@ -168,6 +169,7 @@ ssize_t stream_splice(Connection& connection, int fd, int pipe, std::size_t coun
     if (++in_vain == kEnough) hand_back_sending(connection, fd, Why::no_memory);
   };
   while (total < count && connection.generation.load() == generation) {
+    let_go_held(connection, fd);
     const Pipe has = look_into(pipe, total == 0 && waits_for_pipe);
     if (has == Pipe::has_ended) return result(0);
     if (has == Pipe::is_empty) return errno = EAGAIN, result(-1);

@@ -45,8 +45,7 @@ constexpr std::uint32_t kSendsInARow = 4;  // so many are followed by more, prob
   {
     const HeldLock held(out.sending.lock);
     const QuickLock<LettingGo::is_a_fence> lock(out.sending.lock, true, mark);
-    if (!lock.is_taken() || connection.sending_is_odd() || out.path.mode.load(std::memory_order_relaxed) != kRing)
-      return 0;
+    if (!lock.is_taken() || connection.sending_is_odd() || !connection.sends_plainly()) return 0;
     Sender ring(connection.memory, out, connection.incoming(), connection.out_slots);
     ring.sent_at(SentMark(connection.sent_mark.load(std::memory_order_relaxed)));
     const std::uint32_t before = connection.sent_in_a_row.load(std::memory_order_relaxed);

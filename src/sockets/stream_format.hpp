@@ -70,7 +70,10 @@ struct alignas(kLine) Path {  // written by the sending end
   std::atomic<std::uint64_t> rung_ns;     // when it last rang, CLOCK_MONOTONIC
   std::atomic<std::uint64_t> tcp_from;    // TCP bytes, doorbells included, before the first after the ring
   std::atomic<std::uint32_t> sent_again;  // what the ring holds comes over TCP: nobody is to read it here
+  std::atomic<std::uint32_t> held_bell;   // `rung` when the bell was rung that lets go what is held back
+  std::atomic<std::uint64_t> held;        // how many bytes are, and above them the position of the slot they go before
 };
+static_assert(sizeof(Path) == kLine);
 
 // A slot: its position in the stream, of which the low bits are enough, and its index in the ring. With it goes the
 // index of a neighbour and, where one reads, how many of its bytes were taken: all of it is read and written at once,
@@ -184,9 +187,10 @@ struct Direction {
 };
 
 enum Request : std::uint32_t {
-  kHandBack = 1,  // somebody outside wants this connection on TCP
-  kTakeBack = 2,  // of this side: the other must send what this side has not read over TCP
-  kEmptying = 4,  // this side is about to take the other's receiving lock, and to empty its ring over TCP
+  kHandBack = 1,    // somebody outside wants this connection on TCP
+  kTakeBack = 2,    // of this side: the other must send what this side has not read over TCP
+  kEmptying = 4,    // this side is about to take the other's receiving lock, and to empty its ring over TCP
+  kTakingHeld = 8,  // this side is about to let go what the other holds back
 };
 
 struct alignas(kLine) End {  // written by its own side, but for `request`
@@ -202,11 +206,14 @@ struct alignas(kLine) End {  // written by its own side, but for `request`
 };
 static_assert(sizeof(End) == kLine);
 
+constexpr std::size_t kMostHeld = 17 * kLine;  // bytes that MSG_MORE and TCP_CORK hold back
+
 struct StreamControl {
   End end[2];  // 0: made the segment
   Direction direction[2];
+  std::byte held[2][kMostHeld];  // of each direction, written under the lock of its sending half (hold_back.hpp)
 };
-static_assert(sizeof(StreamControl) == 30 * kLine);
+static_assert(sizeof(StreamControl) == 64 * kLine);
 
 struct SlotHeader {
   std::uint16_t stamp;   // low bits of the slot's position plus one
@@ -269,7 +276,8 @@ constexpr std::size_t bulk_bytes_of(std::size_t stream_bytes) {
 }
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 13: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}}, "
+    "stream 14: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}, 2 "
+    "held}, "
     "2 x 256 slots of 64, 2 x bulk");
 
 }  // namespace viaduct::sockets

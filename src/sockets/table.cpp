@@ -12,6 +12,7 @@
 #include "sockets/epoll_set.hpp"
 #include "sockets/event_bell.hpp"
 #include "sockets/hand_back.hpp"
+#include "sockets/hold_back.hpp"
 #include "sockets/inherit.hpp"
 #include "sockets/internal_fd.hpp"
 #include "sockets/kernel.hpp"
@@ -102,6 +103,7 @@ void leave_stream(Connection& connection, int fd) {
   if (!sole_member(holders, own_pid())) return;
   connection.incoming().data.armed.store(0);
   serve_requests(connection, fd);
+  let_go_held(connection, fd);
   if (has_unread(connection, fd)) {
     const linger reset{1, 0};
     kernel::libc().setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
