@@ -108,14 +108,14 @@ Result<TwoNetworks> TwoNetworks::make() {
   return networks;
 }
 
-Status TwoNetworks::add_cable(int number) {
+Status TwoNetworks::add_cable(int number, unsigned mtu) {
   enter(true);
   VIADUCT_CHECK(run(fmt::format("ip link add name {} type veth peer name {} netns /proc/{}/fd/{}",
                                 interface(number, true), interface(number, false), ::getpid(), right_.get())));
   for (const bool left : {true, false}) {
     enter(left);
     VIADUCT_CHECK(run(fmt::format("ip addr add {}/24 dev {}", address(number, left), interface(number, left))));
-    VIADUCT_CHECK(run(fmt::format("ip link set {} up", interface(number, left))));
+    VIADUCT_CHECK(run(fmt::format("ip link set {} mtu {} up", interface(number, left), mtu)));
   }
   return {};
 }

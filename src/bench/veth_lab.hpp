@@ -37,7 +37,7 @@ class TwoNetworks {
  public:
   static Result<TwoNetworks> make();
   // A veth pair NAMEl - NAMEr with 10.0.NUMBER.1 and 10.0.NUMBER.2 at its ends.
-  Status add_cable(int number);
+  Status add_cable(int number, unsigned mtu = 1500);
   static std::string interface(int number, bool left) { return "cable" + std::to_string(number) + (left ? "l" : "r"); }
   static std::string address(int number, bool left) { return "10.0." + std::to_string(number) + (left ? ".1" : ".2"); }
   // Sockets that are made from now on belong there.

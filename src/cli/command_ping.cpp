@@ -1,6 +1,7 @@
 // viaduct ping: the way to another host, and what it carries.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -29,7 +30,37 @@ double at(const std::vector<std::uint64_t>& sorted, double part) {
   return static_cast<double>(sorted[index]) / 1e3;
 }
 
-nlohmann::json as_json(const net::PingResult& result) {
+struct PingResult {
+  net::Route route;
+  std::string peer;
+  std::size_t frame_size = 0;
+  std::vector<std::uint64_t> polling, sleeping;  // ns, sorted
+  double put_bytes_per_second = 0, get_bytes_per_second = 0;
+  net::SessionCounters counters;
+};
+
+Result<PingResult> measure(const Options& options) {
+  const auto timeout = static_cast<std::uint64_t>(options.timeout * 1e9);
+  const auto bulk_time = static_cast<std::uint64_t>(options.seconds * 1e9);
+  VIADUCT_TRY(const auto pinger, net::Pinger::open(options.host, timeout));
+  PingResult result;
+  VIADUCT_TRY(result.polling, pinger->round_trips(options.count, true));
+  VIADUCT_TRY(result.sleeping, pinger->round_trips(options.count, false));
+  std::sort(result.polling.begin(), result.polling.end());
+  std::sort(result.sleeping.begin(), result.sleeping.end());
+  const auto bulk = [&](net::Pinger::Way way) {
+    return pinger->bulk(way, net::Pinger::kMemory, UINT64_MAX, bulk_time);
+  };
+  VIADUCT_TRY(result.put_bytes_per_second, bulk(net::Pinger::Way::put));
+  VIADUCT_TRY(result.get_bytes_per_second, bulk(net::Pinger::Way::get));
+  result.route = pinger->route();
+  result.peer = pinger->peer();
+  result.frame_size = pinger->frame_size();
+  result.counters = pinger->counters();
+  return result;
+}
+
+nlohmann::json as_json(const PingResult& result) {
   const auto times = [](const std::vector<std::uint64_t>& sorted) {
     return nlohmann::json{{"p50", at(sorted, 0.5)}, {"p99", at(sorted, 0.99)}, {"least", at(sorted, 0)}};
   };
@@ -49,7 +80,7 @@ nlohmann::json as_json(const net::PingResult& result) {
           {"repaired_needlessly", counters.needless}};
 }
 
-std::string as_text(const net::PingResult& result) {
+std::string as_text(const PingResult& result) {
   std::string text =
       fmt::format("{}: over UDP from {} (MTU {}, frames of {} bytes); its process is {}\n", result.route.peer,
                   result.route.from, result.route.mtu, result.frame_size, result.peer);
@@ -86,9 +117,7 @@ ExitCode run_ping(const Options& options) {
     return answer(options);
   }
   if (options.host.empty()) return usage_error("ping: which HOST? (or --answer, at the other end)");
-  const auto result = net::ping(options.host, {.count = options.count,
-                                               .bulk_ns = static_cast<std::uint64_t>(options.seconds * 1e9),
-                                               .timeout_ns = static_cast<std::uint64_t>(options.timeout * 1e9)});
+  const auto result = measure(options);
   if (!result) return failure(result.error().message());
   if (options.json) {
     fmt::print("{}\n", as_json(*result).dump(2));

@@ -47,6 +47,8 @@ class Node {
 
   // Frames in, what is due, frames out. False: nothing moved.
   bool progress();
+  // Frames out, without looking for any: what was just taken leaves at once.
+  bool flush() { return send_frames(); }
   // Everything that is owed goes out first. Until a frame comes, something is due, or so much time has passed.
   void sleep(std::uint64_t most_ns);
 

@@ -12,145 +12,12 @@ namespace viaduct::net {
 namespace {
 
 constexpr std::uint64_t kTag = 1;
-constexpr std::size_t kMemory = 1 << 20;
+constexpr std::size_t kMemory = Pinger::kMemory;
 constexpr std::uint64_t kTurn = 10'000'000;  // ns: how long a pinger sleeps when it waits for nothing in particular
 
 std::uint64_t now_ns() {
   return Clock::steady().now_ns();
 }
-
-class NoMemory final : public RegisteredMemory {
-  Reached reach(std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t, Access) override { return {}; }
-};
-
-// One connection to an answerer, and what has come of it.
-class Pinger {
- public:
-  Pinger(Node& node, std::string host, const PingOptions& options)
-      : node_(node), host_(std::move(host)), options_(options), buffer_(kMemory) {}
-
-  Result<PingResult> run() {
-    VIADUCT_TRY(result_.route, node_.route_to(host_));
-    VIADUCT_CHECK(meet());
-    VIADUCT_CHECK(round_trips(result_.polling, true));
-    VIADUCT_CHECK(round_trips(result_.sleeping, false));
-    VIADUCT_TRY(result_.put_bytes_per_second, bulk(true));
-    VIADUCT_TRY(result_.get_bytes_per_second, bulk(false));
-    result_.peer = node_.name_of(session_);
-    result_.frame_size = node_.look(session_)->frame_size();
-    result_.counters = node_.look(session_)->counters();
-    node_.forget(session_);
-    return std::move(result_);
-  }
-
- private:
-  Error silent(const std::string& what) const {
-    const std::string hint =
-        connected_ ? "it answered before, so it has ended, or the way there is cut"
-                   : "is `viaduct ping --answer` running there, and does a firewall let UDP through in both "
-                     "directions?";
-    return Error(ETIMEDOUT, fmt::format("{} by {} within {:g} s (UDP, from {}, MTU {} on the way): {}", what,
-                                        result_.route.peer, static_cast<double>(options_.timeout_ns) / 1e9,
-                                        result_.route.from, result_.route.mtu, hint));
-  }
-
-  void turn(bool spin) {
-    if (!node_.progress() && !spin) node_.sleep(kTurn);
-    StationEvent event;
-    while (node_.take_event(event)) {
-      if (event.kind == StationEvent::Kind::failed) fault_ = event.text;
-      if (event.kind == StationEvent::Kind::connected) connected_ = true;
-      if (event.kind != StationEvent::Kind::session) continue;
-      switch (event.event.kind) {
-        case Event::Kind::accepted:
-          flow_ = event.event.flow;
-          break;
-        case Event::Kind::transferred:
-          ++(event.event.status == TransferStatus::done ? transferred_ : failed_);
-          break;
-        case Event::Kind::refused:
-        case Event::Kind::closed:
-        case Event::Kind::over:
-          fault_ = "the other side ended the connection";
-          break;
-        default:
-          break;
-      }
-    }
-  }
-
-  template <class Done>
-  Status wait(const std::string& what, bool spin, Done&& done) {
-    const std::uint64_t end = now_ns() + options_.timeout_ns;
-    while (!done()) {
-      turn(spin);
-      if (fault_ == "nobody answered") return silent("no answer");
-      if (!fault_.empty()) return Error(ECONNREFUSED, fmt::format("{}: {}", result_.route.peer, fault_));
-      if (now_ns() > end) return silent(what);
-    }
-    return {};
-  }
-
-  Status meet() {
-    VIADUCT_TRY(session_, node_.connect(host_, kPingName, options_.timeout_ns));
-    VIADUCT_CHECK(wait("no answer", false, [this] { return connected_; }));
-    node_.use(session_)->open({}, {});
-    return wait("no flow was accepted", false, [this] { return flow_ != 0; });
-  }
-
-  Status round_trips(std::vector<std::uint64_t>& times, bool spin) {
-    for (std::uint32_t i = 0; i < options_.count; ++i) {
-      const iovec piece{&i, sizeof i};
-      const std::uint64_t start = now_ns();
-      if (node_.use(session_)->try_send(flow_, {&piece, 1}) != Sent::yes)
-        return Error(EPIPE, "the flow takes no message");
-      std::span<const std::byte> echo;
-      VIADUCT_CHECK(wait("a message was not echoed", spin, [&] { return node_.use(session_)->peek(flow_, echo); }));
-      times.push_back(now_ns() - start);
-      if (echo.size() != sizeof i || std::memcmp(echo.data(), &i, sizeof i) != 0) {
-        return Error(EPROTO, "the echo is not what was sent");
-      }
-      node_.use(session_)->consume(flow_);
-    }
-    std::sort(times.begin(), times.end());
-    return {};
-  }
-
-  // Megabytes, a few under way at a time.
-  Result<double> bulk(bool out) {
-    constexpr std::uint64_t kUnderWay = 4;
-    const std::uint64_t begun_before = transferred_;
-    std::uint64_t begun = transferred_;
-    const std::uint64_t start = now_ns();
-    const std::uint64_t end = start + options_.bulk_ns;
-    while (now_ns() < end || begun == begun_before) {
-      Session* session = node_.use(session_);
-      while (begun - transferred_ < kUnderWay) {
-        const bool taken = out ? session->put(flow_, buffer_.data(), kTag, 0, buffer_.size(), begun)
-                               : session->get(flow_, buffer_.data(), kTag, 0, buffer_.size(), begun);
-        if (!taken) break;
-        ++begun;
-      }
-      const std::uint64_t before = transferred_;
-      VIADUCT_CHECK(wait("bulk data was not taken", true, [&] { return transferred_ > before || failed_ > 0; }));
-      if (failed_ > 0) return Error(EPROTO, "the other side's memory cannot be reached");
-    }
-    VIADUCT_CHECK(wait("bulk data was not taken", true, [&] { return transferred_ == begun; }));
-    return static_cast<double>(buffer_.size()) * static_cast<double>(transferred_ - begun_before) /
-           (static_cast<double>(now_ns() - start) / 1e9);
-  }
-
-  Node& node_;
-  const std::string host_;
-  const PingOptions options_;
-  std::vector<std::byte> buffer_;
-  PingResult result_;
-  std::uint64_t session_ = 0;
-  std::uint32_t flow_ = 0;
-  bool connected_ = false;
-  std::uint64_t transferred_ = 0, failed_ = 0;
-  std::string fault_;
-};
 
 }  // namespace
 
@@ -184,7 +51,11 @@ void PingAnswerer::turn(std::uint64_t most_ns) {
   const bool moved = node_->progress();
   StationEvent event;
   while (node_->take_event(event)) take(event);
-  if (!moved) node_->sleep(most_ns);
+  if (moved) {
+    node_->flush();
+  } else if (most_ns > 0) {
+    node_->sleep(most_ns);
+  }
 }
 
 void PingAnswerer::take(const StationEvent& event) {
@@ -203,10 +74,137 @@ void PingAnswerer::take(const StationEvent& event) {
   }
 }
 
-Result<PingResult> ping(const std::string& host, const PingOptions& options) {
-  NoMemory memory;
-  VIADUCT_TRY(const auto node, Node::open({}, memory));
-  return Pinger(*node, host, options).run();
+// Nobody reaches anything here.
+class Pinger::Memory final : public RegisteredMemory {
+ public:
+  Reached reach(std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t, Access) override { return {}; }
+};
+
+Pinger::Pinger(std::string host, std::uint64_t timeout_ns)
+    : host_(std::move(host)), timeout_ns_(timeout_ns), memory_(std::make_unique<Memory>()), buffer_(kMemory) {}
+
+Pinger::~Pinger() {
+  if (node_ != nullptr && session_ != 0) node_->forget(session_);
+}
+
+Result<std::unique_ptr<Pinger>> Pinger::open(const std::string& host, std::uint64_t timeout_ns) {
+  std::unique_ptr<Pinger> pinger(new Pinger(host, timeout_ns));
+  VIADUCT_TRY(pinger->node_, Node::open({}, *pinger->memory_));
+  VIADUCT_TRY(pinger->route_, pinger->node_->route_to(host));
+  VIADUCT_CHECK(pinger->meet());
+  return pinger;
+}
+
+std::string Pinger::peer() const {
+  return node_->name_of(session_);
+}
+std::size_t Pinger::frame_size() const {
+  return node_->look(session_)->frame_size();
+}
+const SessionCounters& Pinger::counters() const {
+  return node_->look(session_)->counters();
+}
+bool Pinger::drain() {
+  return node_->drain(timeout_ns_);
+}
+
+Error Pinger::silent(const std::string& what) const {
+  const std::string hint = connected_ ? "it answered before, so it has ended, or the way there is cut"
+                                      : "is `viaduct ping --answer` running there, and does a firewall let UDP through "
+                                        "in both directions?";
+  return Error(ETIMEDOUT, fmt::format("{} by {} within {:g} s (UDP, from {}, MTU {} on the way): {}", what, route_.peer,
+                                      static_cast<double>(timeout_ns_) / 1e9, route_.from, route_.mtu, hint));
+}
+
+void Pinger::turn(bool spin) {
+  if (!node_->progress() && !spin) node_->sleep(kTurn);
+  StationEvent event;
+  while (node_->take_event(event)) {
+    if (event.kind == StationEvent::Kind::failed) fault_ = event.text;
+    if (event.kind == StationEvent::Kind::connected) connected_ = true;
+    if (event.kind != StationEvent::Kind::session) continue;
+    switch (event.event.kind) {
+      case Event::Kind::accepted:
+        flow_ = event.event.flow;
+        break;
+      case Event::Kind::transferred:
+        ++(event.event.status == TransferStatus::done ? transferred_ : failed_);
+        break;
+      case Event::Kind::refused:
+      case Event::Kind::closed:
+      case Event::Kind::over:
+        fault_ = "the other side ended the connection";
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+template <class Done>
+Status Pinger::wait(const std::string& what, bool spin, Done&& done) {
+  const std::uint64_t end = now_ns() + timeout_ns_;
+  while (!done()) {
+    turn(spin);
+    if (fault_ == "nobody answered") return silent("no answer");
+    if (!fault_.empty()) return Error(ECONNREFUSED, fmt::format("{}: {}", route_.peer, fault_));
+    if (now_ns() > end) return silent(what);
+  }
+  return {};
+}
+
+Status Pinger::meet() {
+  VIADUCT_TRY(const std::uint64_t session, node_->connect(host_, kPingName, timeout_ns_));
+  VIADUCT_CHECK(wait("no answer", false, [this] { return connected_; }));
+  session_ = session;
+  node_->use(session_)->open({}, {});
+  return wait("no flow was accepted", false, [this] { return flow_ != 0; });
+}
+
+Result<std::vector<std::uint64_t>> Pinger::round_trips(std::uint32_t count, bool spin) {
+  std::vector<std::uint64_t> times;
+  times.reserve(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const iovec piece{&i, sizeof i};
+    const std::uint64_t start = now_ns();
+    if (node_->use(session_)->try_send(flow_, {&piece, 1}) != Sent::yes) {
+      return Error(EPIPE, "the flow takes no message");
+    }
+    node_->flush();
+    std::span<const std::byte> echo;
+    VIADUCT_CHECK(wait("a message was not echoed", spin, [&] { return node_->use(session_)->peek(flow_, echo); }));
+    times.push_back(now_ns() - start);
+    if (echo.size() != sizeof i || std::memcmp(echo.data(), &i, sizeof i) != 0) {
+      return Error(EPROTO, "the echo is not what was sent");
+    }
+    node_->use(session_)->consume(flow_);
+  }
+  return times;
+}
+
+Result<double> Pinger::bulk(Way way, std::size_t size, std::uint64_t bytes, std::uint64_t most_ns) {
+  constexpr std::uint64_t kUnderWay = 8;
+  const std::uint64_t begun_before = transferred_;
+  const std::uint64_t wanted = begun_before + std::max<std::uint64_t>(1, bytes / size);
+  std::uint64_t begun = begun_before;
+  const std::uint64_t start = now_ns();
+  const std::uint64_t end = most_ns > UINT64_MAX - start ? UINT64_MAX : start + most_ns;
+  while (transferred_ < wanted && (now_ns() < end || begun == begun_before)) {
+    Session* session = node_->use(session_);
+    while (begun < wanted && begun - transferred_ < kUnderWay) {
+      const std::size_t place = begun * size % (kMemory - size + 1);
+      const bool taken = way == Way::put ? session->put(flow_, buffer_.data() + place, kTag, place, size, begun)
+                                         : session->get(flow_, buffer_.data() + place, kTag, place, size, begun);
+      if (!taken) break;
+      ++begun;
+    }
+    const std::uint64_t before = transferred_;
+    VIADUCT_CHECK(wait("bulk data was not taken", true, [&] { return transferred_ > before || failed_ > 0; }));
+    if (failed_ > 0) return Error(EPROTO, "the other side's memory cannot be reached");
+  }
+  VIADUCT_CHECK(wait("bulk data was not taken", true, [&] { return transferred_ == begun; }));
+  return static_cast<double>(size) * static_cast<double>(transferred_ - begun_before) /
+         (static_cast<double>(now_ns() - start) / 1e9);
 }
 
 }  // namespace viaduct::net

@@ -31,23 +31,49 @@ class PingAnswerer {
   std::unique_ptr<Node> node_;
 };
 
-struct PingOptions {
-  std::uint32_t count = 1000;           // round trips of each kind
-  std::uint64_t bulk_ns = 500'000'000;  // how long each direction of bulk data is measured
-  std::uint64_t timeout_ns = 3'000'000'000;
-};
+// The other end: one connection to an answerer. Its memory is a megabyte.
+class Pinger {
+ public:
+  static constexpr std::size_t kMemory = 1 << 20;
 
-struct PingResult {
-  Route route;
-  std::string peer;                     // its process's own address
-  std::size_t frame_size = 0;           // largest frame in use
-  std::vector<std::uint64_t> polling;   // ns, sorted: 4 bytes there and back, looking all the time
-  std::vector<std::uint64_t> sleeping;  // the same, sleeping in between
-  double put_bytes_per_second = 0;
-  double get_bytes_per_second = 0;
-  SessionCounters counters;  // of our side
-};
+  // Connects to "HOST" or "HOST:PORT". Nothing that it waits for may take longer than the timeout.
+  static Result<std::unique_ptr<Pinger>> open(const std::string& host, std::uint64_t timeout_ns);
+  ~Pinger();
 
-Result<PingResult> ping(const std::string& host, const PingOptions& options);
+  // 4 bytes there and back, `count` times, looking all the time or sleeping in between; nanoseconds of each.
+  Result<std::vector<std::uint64_t>> round_trips(std::uint32_t count, bool spin);
+  enum class Way : std::uint8_t { put, get };
+  // Transfers of `size` bytes, a few under way at a time, until `bytes` in all have gone or so much time has passed.
+  // Bytes per second.
+  Result<double> bulk(Way way, std::size_t size, std::uint64_t bytes, std::uint64_t most_ns);
+  // Nothing is owed to the other side any more, which may then stand still for a while.
+  bool drain();
+
+  const Route& route() const { return route_; }
+  std::string peer() const;        // its process's own address
+  std::size_t frame_size() const;  // the largest in use
+  const SessionCounters& counters() const;
+
+ private:
+  class Memory;
+  Pinger(std::string host, std::uint64_t timeout_ns);
+  Status meet();
+  void turn(bool spin);
+  Error silent(const std::string& what) const;
+  template <class Done>
+  Status wait(const std::string& what, bool spin, Done&& done);
+
+  const std::string host_;
+  const std::uint64_t timeout_ns_;
+  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Node> node_;
+  Route route_;
+  std::vector<std::byte> buffer_;
+  std::uint64_t session_ = 0;
+  std::uint32_t flow_ = 0;
+  bool connected_ = false;
+  std::uint64_t transferred_ = 0, failed_ = 0;
+  std::string fault_;
+};
 
 }  // namespace viaduct::net
