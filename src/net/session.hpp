@@ -91,6 +91,11 @@ class Session {
     std::uint64_t offset;
     std::uint32_t size;
   };
+  struct PeersPlace {  // what a put, an offer or a get names
+    std::uint32_t transfer;
+    std::uint64_t tag;
+    std::uint64_t address;
+  };
   struct ResultDue {
     std::uint32_t transfer;
     TransferStatus status;
@@ -151,6 +156,8 @@ class Session {
                   std::uint64_t length);
   void send_item(Flow& flow, What what, std::vector<std::byte> bytes);
   bool run_head(Flow& flow);  // of a flow: a put, an offer or a get. False: it waits
+  static PeersPlace place_from(Reader& reader);
+  Transfer& take_on(Flow& flow, Transfer::Role role, const PeersPlace& place, std::uint64_t length);
   bool run_put(Flow& flow);
   bool run_offer(Flow& flow);
   bool run_get(Flow& flow);

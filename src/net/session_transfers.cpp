@@ -16,21 +16,15 @@ constexpr std::size_t kPutFields = 20;
 constexpr std::size_t kMostPieces = 1024;
 constexpr std::size_t kMostResults = 4096;
 
-struct Place {
-  std::uint32_t transfer;
-  std::uint64_t tag;
-  std::uint64_t address;
-};
+}  // namespace
 
-Place place_from(Reader& reader) {
-  Place place;
+Session::PeersPlace Session::place_from(Reader& reader) {
+  PeersPlace place;
   place.transfer = reader.get<std::uint32_t>();
   place.tag = reader.get<std::uint64_t>();
   place.address = reader.get<std::uint64_t>();
   return place;
 }
-
-}  // namespace
 
 // Begun here.
 
@@ -130,7 +124,7 @@ bool Session::run_head(Flow& flow) {
 
 bool Session::run_put(Flow& flow) {
   Reader reader(flow.incoming.bytes());
-  const Place place = place_from(reader);
+  const PeersPlace place = place_from(reader);
   const auto bytes = reader.rest();
   if (!reader.good() || !begun_by_peer(place.transfer)) return break_session(), true;
   const auto reached = memory_.reach(flow.id, place.tag, place.address, bytes.size(), RegisteredMemory::Access::write);
@@ -139,9 +133,20 @@ bool Session::run_put(Flow& flow) {
   return true;
 }
 
+Transfer& Session::take_on(Flow& flow, Transfer::Role role, const PeersPlace& place, std::uint64_t length) {
+  Transfer& transfer = transfers_[place.transfer];
+  transfer.id = place.transfer;
+  transfer.flow = flow.id;
+  transfer.role = role;
+  transfer.tag = place.tag;
+  transfer.address = place.address;
+  transfer.length = length;
+  return transfer;
+}
+
 bool Session::run_offer(Flow& flow) {
   Reader reader(flow.incoming.bytes());
-  const Place place = place_from(reader);
+  const PeersPlace place = place_from(reader);
   const auto length = reader.get<std::uint64_t>();
   if (!reader.good() || !begun_by_peer(place.transfer) || transfers_.contains(place.transfer)) {
     return break_session(), true;
@@ -151,13 +156,7 @@ bool Session::run_offer(Flow& flow) {
     results_.push_back({place.transfer, reached.status});
     return true;
   }
-  Transfer& transfer = transfers_[place.transfer];
-  transfer.id = place.transfer;
-  transfer.flow = flow.id;
-  transfer.role = Transfer::Role::peers_put;
-  transfer.tag = place.tag;
-  transfer.address = place.address;
-  transfer.length = length;
+  Transfer& transfer = take_on(flow, Transfer::Role::peers_put, place, length);
   flow.pulling = transfer.id;
   pulls_.push_back(transfer.id);
   ask_more();
@@ -168,7 +167,7 @@ bool Session::run_offer(Flow& flow) {
 bool Session::run_get(Flow& flow) {
   if (flow.peers_gets >= kMostPeersGets) return false;
   Reader reader(flow.incoming.bytes());
-  const Place place = place_from(reader);
+  const PeersPlace place = place_from(reader);
   const auto length = reader.get<std::uint64_t>();
   const std::uint64_t asked = reader.get<std::uint32_t>();
   if (!reader.good() || !begun_by_peer(place.transfer) || transfers_.contains(place.transfer) || asked > length ||
@@ -180,13 +179,7 @@ bool Session::run_get(Flow& flow) {
     results_.push_back({place.transfer, reached.status});
     return true;
   }
-  Transfer& transfer = transfers_[place.transfer];
-  transfer.id = place.transfer;
-  transfer.flow = flow.id;
-  transfer.role = Transfer::Role::peers_get;
-  transfer.tag = place.tag;
-  transfer.address = place.address;
-  transfer.length = length;
+  Transfer& transfer = take_on(flow, Transfer::Role::peers_get, place, length);
   transfer.asked_for.add({0, asked});
   transfer.to_send.add({0, asked});
   ++flow.peers_gets;
