@@ -31,7 +31,8 @@ bool Session::take_ack(Reader& reader, std::uint64_t now) {
   const auto marks = reader.get<std::uint32_t>();
   const auto delay = reader.get<std::uint32_t>();
   const auto below = reader.get<std::uint64_t>();
-  if (!reader.good() || words > ReceivedNumbers::kWords || below > sent_.next_number()) return false;
+  if (!reader.good() || words > ReceivedNumbers::kWords) return false;
+  if (below < options_.first_number || below > sent_.next_number()) return false;
 
   const bool window_was_full = sent_.flying() >= congestion_.window();
   std::uint64_t newest = 0;  // of the frames that are acknowledged for the first time

@@ -129,6 +129,26 @@ class Hostile {
   std::vector<std::vector<std::byte>> seen_;
 };
 
+// Numbers begin at 1: nothing below it can have come.
+TEST(Hostile, AnAckBelowTheFirstNumberBreaksTheSession) {
+  SessionOptions options;
+  SimulatedProgram honest(options, {.seed = 1, .flows = 1, .messages = 1}, 1000);
+  std::vector<std::byte> frame(kHeaderSize);
+  const auto ack = GrowingBytes()
+                       .add(ChunkKind::ack)
+                       .add(std::uint8_t{0})
+                       .add(std::uint32_t{0})
+                       .add(std::uint32_t{0})
+                       .add(std::uint64_t{0})
+                       .take();
+  frame.insert(frame.end(), ack.begin(), ack.end());
+  FrameHeader header{};
+  header.kind = static_cast<std::uint8_t>(FrameKind::session);
+  seal_frame(frame, header);
+  honest.session().receive(*open_frame(frame), 2000);
+  EXPECT_EQ(honest.session().over(), Over::broken);
+}
+
 TEST(Hostile, GarbageBreaksTheSessionAndNothingElse) {
   int broke = 0, survived = 0;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {

@@ -10,5 +10,5 @@ clang++ -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-reco
 if [ -f "${1:-}" ]; then
   build/fuzz/frames "$1"
 else
-  build/fuzz/frames -max_total_time="${1:-60}" -max_len=20000 -artifact_prefix=build/fuzz/ build/fuzz/corpus
+  build/fuzz/frames -max_total_time="${1:-60}" -max_len=20000 -timeout=5 -artifact_prefix=build/fuzz/ build/fuzz/corpus
 fi
