@@ -123,13 +123,13 @@ CASE(wait, rung_in_time, "epoll_wait with a limit: what came within it is told, 
   if (!run.agent.is_process()) return skip();
   const Hog hog([&] {
     run.agent.tell(Order::send, 0, 1);
-    ::usleep(500'000);  // the limit is over
+    ::usleep(1'200'000);  // the limit is over; what sends had a second to run
   });
   Link link = run.warm();
   const int set = ::epoll_create1(0);
   call("ADD", put(set, EPOLL_CTL_ADD, link.fd, EPOLLIN));
   sleep_often(run, link, set);
-  call("told", hog.result_of([set] { return wait_for(set, 300); }));
+  call("told", hog.result_of([set] { return wait_for(set, 1000); }));
   note("received %d", link.receive(1));
   for (const int fd : {set, link.fd}) ::close(fd);
 }
