@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 
 #include "net/incoming_items.hpp"
@@ -41,9 +42,9 @@ struct Flow {
   bool refused_full = false;   // an event `writable` is owed
   bool readable_told = false;  // an event `readable` is on its way, or the program looks
   bool ended_told = false;
-  bool credit_due = false;       // again, because a frame that told it was lost
-  std::uint32_t pulling = 0;     // the transfer that the offer at the head of incoming waits for
-  std::uint32_t peers_gets = 0;  // under way
+  bool credit_due = false;            // again, because a frame that told it was lost
+  std::deque<std::uint32_t> pulling;  // the offers at the head of incoming: their transfers; 0: done
+  std::uint32_t peers_gets = 0;       // under way
 };
 
 }  // namespace viaduct::net

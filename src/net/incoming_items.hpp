@@ -63,12 +63,13 @@ class IncomingItems {
   }
   bool at_end() const { return ended_ && end_ == head_; }
 
-  bool ready() const {
-    const Slot* slot = find(head_);
+  // The item that is next, or so many behind it.
+  bool ready(std::uint32_t behind = 0) const {
+    const Slot* slot = find(head_ + behind);
     return slot != nullptr && slot->complete;
   }
-  What what() const { return find(head_)->what; }
-  std::span<const std::byte> bytes() const { return find(head_)->bytes; }
+  What what(std::uint32_t behind = 0) const { return find(head_ + behind)->what; }
+  std::span<const std::byte> bytes(std::uint32_t behind = 0) const { return find(head_ + behind)->bytes; }
   void consume() {
     Slot& slot = at(head_);
     slot.used = slot.complete = false;

@@ -159,7 +159,9 @@ class Session {
   static PeersPlace place_from(Reader& reader);
   Transfer& take_on(Flow& flow, Transfer::Role role, const PeersPlace& place, std::uint64_t length);
   bool run_put(Flow& flow);
-  bool run_offer(Flow& flow);
+  bool run_offers(Flow& flow);
+  bool begin_offer(Flow& flow, std::uint32_t behind);
+  bool overlaps_another(const Flow& flow, const PeersPlace& place, std::uint64_t length) const;
   bool run_get(Flow& flow);
   bool take_ask(Reader& reader);
   bool take_data(Reader& reader);

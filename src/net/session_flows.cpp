@@ -206,7 +206,6 @@ void Session::end_transfers_of(std::uint32_t flow, TransferStatus status) {
 void Session::forget(std::uint32_t flow, TransferStatus status) {
   Flow* found = find(flow);
   found->state = Flow::State::gone;
-  found->pulling = 0;
   end_transfers_of(flow, status);
   std::erase(sending_, flow);
   std::erase_if(events_, [flow](const Event& event) {

@@ -12,6 +12,7 @@ constexpr std::uint64_t kBlock = 64 << 10;      // asked for at a time
 constexpr std::uint64_t kSmallBlock = 4 << 10;  // asked for when nothing else of it is, however much others ask
 constexpr std::uint64_t kLeastFirstAsk = 1024;  // of a get, whatever else is asked for
 constexpr std::uint32_t kMostPeersGets = 16;    // of one flow at a time; the next waits for its turn
+constexpr std::uint32_t kMostOffers = 8;        // of one flow that are pulled at the same time
 constexpr std::size_t kPutFields = 20;
 constexpr std::size_t kMostPieces = 1024;
 constexpr std::size_t kMostResults = 4096;
@@ -109,12 +110,12 @@ bool Session::begun_by_peer(std::uint32_t id) const {
 }
 
 bool Session::run_head(Flow& flow) {
-  if (over_ != Over::no || flow.pulling != 0) return false;
+  if (over_ != Over::no) return false;
   switch (flow.incoming.what()) {
     case What::put:
       return run_put(flow);
     case What::offer:
-      return flow.state != Flow::State::gone && run_offer(flow);
+      return run_offers(flow);
     case What::get:
       return flow.state == Flow::State::gone || run_get(flow);
     default:
@@ -144,24 +145,52 @@ Transfer& Session::take_on(Flow& flow, Transfer::Role role, const PeersPlace& pl
   return transfer;
 }
 
-bool Session::run_offer(Flow& flow) {
-  Reader reader(flow.incoming.bytes());
+// Offers in a row are pulled at the same time, for nothing is to be seen between them; but those that touch the same
+// bytes one after the other. True: the first is done.
+bool Session::run_offers(Flow& flow) {
+  if (!flow.pulling.empty() && flow.pulling.front() == 0) {
+    flow.pulling.pop_front();
+    return true;
+  }
+  if (flow.state == Flow::State::gone)
+    return false;  // its bytes will not come, and what stands behind it must not be seen
+  for (auto behind = static_cast<std::uint32_t>(flow.pulling.size()); behind < kMostOffers; ++behind) {
+    if (!flow.incoming.ready(behind) || flow.incoming.what(behind) != What::offer) break;
+    if (!begin_offer(flow, behind)) break;
+  }
+  if (over_ != Over::no || flow.pulling.empty() || flow.pulling.front() != 0) return false;
+  flow.pulling.pop_front();
+  return true;
+}
+
+// False: it waits for another.
+bool Session::begin_offer(Flow& flow, std::uint32_t behind) {
+  Reader reader(flow.incoming.bytes(behind));
   const PeersPlace place = place_from(reader);
   const auto length = reader.get<std::uint64_t>();
-  if (!reader.good() || !begun_by_peer(place.transfer) || transfers_.contains(place.transfer)) {
-    return break_session(), true;
-  }
+  if (!reader.good() || !begun_by_peer(place.transfer) || transfers_.contains(place.transfer))
+    return break_session(), false;
+  if (overlaps_another(flow, place, length)) return false;
   const auto reached = memory_.reach(flow.id, place.tag, place.address, length, RegisteredMemory::Access::write);
   if (reached.status != TransferStatus::done || length == 0) {
     results_.push_back({place.transfer, reached.status});
+    flow.pulling.push_back(0);
     return true;
   }
   Transfer& transfer = take_on(flow, Transfer::Role::peers_put, place, length);
-  flow.pulling = transfer.id;
+  flow.pulling.push_back(transfer.id);
   pulls_.push_back(transfer.id);
   ask_more();
   keep_going(transfer);
-  return false;
+  return true;
+}
+
+bool Session::overlaps_another(const Flow& flow, const PeersPlace& place, std::uint64_t length) const {
+  return std::any_of(flow.pulling.begin(), flow.pulling.end(), [&](std::uint32_t id) {
+    if (id == 0) return false;
+    const Transfer& other = transfers_.at(id);
+    return place.address - other.address < other.length || other.address - place.address < length;
+  });
 }
 
 bool Session::run_get(Flow& flow) {
@@ -322,10 +351,9 @@ void Session::drop_transfer(std::uint32_t id) {
   if (transfer.queued) std::erase(data_ready_, id);
   transfers_.erase(found);
   if (flow == nullptr) return;
-  if (role == Transfer::Role::peers_put && flow->pulling == id) {
-    flow->pulling = 0;
-    if (flow->state == Flow::State::gone) return;  // what stood behind it must not be seen
-    flow->incoming.consume();
+  if (role == Transfer::Role::peers_put) {
+    if (flow->state == Flow::State::gone) return;
+    std::replace(flow->pulling.begin(), flow->pulling.end(), id, std::uint32_t{0});
     advance(*flow);
   } else if (role == Transfer::Role::peers_get) {
     --flow->peers_gets;

@@ -100,7 +100,7 @@ class SimulatedProgram final : public SimulatedHost, private RegisteredMemory {
     std::uint32_t puts_out = 0;   // begun
     std::uint32_t puts_seen = 0;  // by the receiver of them, here: of the peer's
     std::uint32_t puts_done = 0;
-    bool put_before_next = false;  // the put that goes before the next message was made
+    std::uint32_t puts_before_next = 0;  // of those that go before the next message: begun
     std::uint32_t gets_under_way = 0;
     std::vector<std::byte> written;             // the peer puts here
     std::vector<std::vector<std::byte>> areas;  // what we put from
@@ -132,9 +132,14 @@ class SimulatedProgram final : public SimulatedHost, private RegisteredMemory {
     ++open_;
   }
 
-  // Message `number` from `side`: its size and whether a put goes before it.
-  bool has_put(std::size_t side, const Line& line, std::uint32_t number) const {
-    return plan_.transfers && mixed(plan_.seed + side, line.index + 100, number) % 8 == 0;
+  // Message `number` from `side`: its size and how many puts go before it.
+  std::uint32_t puts_before(std::size_t side, const Line& line, std::uint32_t number) const {
+    const std::uint64_t random = mixed(plan_.seed + side, line.index + 100, number);
+    return plan_.transfers && random % 8 == 0 ? 1 + (random >> 8) % 3 : 0;
+  }
+  // Where a put goes, the `nth` before its message: sometimes where the one before it went, which it overwrites.
+  std::size_t area_of(std::size_t side, const Line& line, std::uint32_t put, std::uint32_t nth) const {
+    return (nth == 1 && mixed(plan_.seed + side, line.index + 500, put) % 2 == 0 ? put - 1 : put) % kAreas * kArea;
   }
   std::size_t size_of(std::size_t side, const Line& line, std::uint32_t number, std::size_t largest) const {
     const std::uint64_t random = mixed(plan_.seed + side, line.index, number);
@@ -153,16 +158,17 @@ class SimulatedProgram final : public SimulatedHost, private RegisteredMemory {
 
   void send_some(std::uint32_t id, Line& line) {
     while (line.next_out < plan_.messages) {
-      if (has_put(side_, line, line.next_out) && !line.put_before_next) {
+      while (line.puts_before_next < puts_before(side_, line, line.next_out)) {
         // Its area must have been looked at.
         if (line.puts_out - peer_->seen(id) >= kAreas || line.puts_out - line.puts_done >= kAreas) return;
         const std::uint32_t put = line.puts_out;
         auto& area = line.areas[put % kAreas];
         area.resize(put_size(side_, line, put));
         fill(area, put_content(side_, line, put));
-        if (!session_.put(id, area.data(), kWriteTag, put % kAreas * kArea, area.size(), put)) return;
+        const std::size_t place = area_of(side_, line, put, line.puts_before_next);
+        if (!session_.put(id, area.data(), kWriteTag, place, area.size(), put)) return;
         ++line.puts_out;
-        line.put_before_next = true;
+        ++line.puts_before_next;
       }
       if (plan_.transfers && random_.chance(0.05) && gets_.size() < 8) begin_get(id, line);
       std::vector<std::byte> bytes(size_of(side_, line, line.next_out, session_.largest_item(id)));
@@ -173,7 +179,7 @@ class SimulatedProgram final : public SimulatedHost, private RegisteredMemory {
       if (sent == Sent::full) return;
       if (sent != Sent::yes) return wrong("a message was not taken");
       ++line.next_out;
-      line.put_before_next = false;
+      line.puts_before_next = 0;
     }
     if (!line.finished && line.puts_done == line.puts_out && line.gets_under_way == 0) {
       line.finished = true;
@@ -261,9 +267,12 @@ class SimulatedProgram final : public SimulatedHost, private RegisteredMemory {
     std::span<const std::byte> message;
     while (session_.peek(id, message)) {
       const std::size_t from = 1 - side_;
-      if (has_put(from, line, line.next_in)) {
+      const std::uint32_t puts = puts_before(from, line, line.next_in);
+      for (std::uint32_t nth = 0; nth < puts; ++nth) {
         const std::uint32_t put = line.puts_seen++;
-        const auto area = std::span(line.written).subspan(put % kAreas * kArea, put_size(from, line, put));
+        const std::size_t place = area_of(from, line, put, nth);
+        if (nth + 1 < puts && area_of(from, line, put + 1, nth + 1) == place) continue;  // overwritten
+        const auto area = std::span(line.written).subspan(place, put_size(from, line, put));
         if (!holds(area, put_content(from, line, put))) wrong("a message came before what was put");
       }
       if (message.size() != size_of(from, line, line.next_in, limits(line.index).slot_size) ||
