@@ -84,7 +84,13 @@ class UdpMac final : public UdpSwitch {
   std::array<std::uint32_t, kBatch> grouped_{};  // frames of each message
   std::array<SocketAddress, kBatch> receivers_;  // of each message of a switch
   // The receive half's.
+  static constexpr std::uint32_t kMostAtOnce = 16;
   DatagramSlots slots_;
+  std::uint32_t ask_for_ = 1;
+  std::array<mmsghdr, kMostAtOnce> arrivals_{};
+  std::array<iovec, kMostAtOnce> arriving_{};
+  std::array<Control, kMostAtOnce> arrived_with_{};
+  std::array<SocketAddress, kMostAtOnce> senders_{};
   std::uint32_t kernel_drops_ = 0;
 };
 
@@ -188,29 +194,28 @@ std::size_t UdpMac::receive(std::span<Frame> frames) {
   return count;
 }
 
+// Asks for as many as the last time, and for more when that was not enough: looking for one more costs a look at the
+// socket.
 void UdpMac::fill() {
-  constexpr std::uint32_t kAtOnce = 16;
-  const std::uint32_t count = std::min(slots_.free(), kAtOnce);
+  const std::uint32_t count = std::min(slots_.free(), ask_for_);
   if (count == 0) return;
-  std::array<mmsghdr, kAtOnce> messages{};
-  std::array<iovec, kAtOnce> pieces;
-  std::array<Control, kAtOnce> controls;
-  std::array<SocketAddress, kAtOnce> senders;
   for (std::uint32_t i = 0; i < count; ++i) {
-    pieces[i] = {slots_.free_memory(i), 65536};
-    msghdr& header = messages[i].msg_hdr;
-    header.msg_iov = &pieces[i];
+    arriving_[i] = {slots_.free_memory(i), 65536};
+    msghdr& header = arrivals_[i].msg_hdr;
+    header.msg_iov = &arriving_[i];
     header.msg_iovlen = 1;
-    header.msg_control = controls[i].bytes;
-    header.msg_controllen = sizeof controls[i].bytes;
-    header.msg_name = &senders[i].storage;
-    header.msg_namelen = sizeof senders[i].storage;
+    header.msg_control = arrived_with_[i].bytes;
+    header.msg_controllen = sizeof arrived_with_[i].bytes;
+    header.msg_name = &senders_[i].storage;
+    header.msg_namelen = sizeof senders_[i].storage;
   }
-  const int received = ::recvmmsg(socket_.get(), messages.data(), count, MSG_DONTWAIT, nullptr);
+  const int received = ::recvmmsg(socket_.get(), arrivals_.data(), count, MSG_DONTWAIT, nullptr);
   for (int i = 0; i < received; ++i) {
-    auto& message = messages[static_cast<std::size_t>(i)];
+    auto& message = arrivals_[static_cast<std::size_t>(i)];
     take(message.msg_hdr, message.msg_len, static_cast<std::byte*>(message.msg_hdr.msg_iov->iov_base));
   }
+  const auto got = static_cast<std::uint32_t>(std::max(received, 1));
+  ask_for_ = got == count ? std::min(kMostAtOnce, count * 2) : got;
 }
 
 void UdpMac::take(msghdr& header, std::uint32_t length, std::byte* bytes) {
