@@ -23,7 +23,6 @@ struct Flow {
       : id(number), incoming(first_sequence, limits.slots, limits.slot_size) {}
 
   void connect(std::uint32_t first_sequence, const FlowLimits& peers) {
-    peer_slots = peers.slots;
     outgoing.emplace(first_sequence, peers.slots, peers.slot_size);
     state = State::open;
   }
@@ -34,9 +33,8 @@ struct Flow {
   State state = State::opening;
   IncomingItems incoming;
   std::optional<OutgoingItems> outgoing;  // once the peer has accepted
-  std::uint32_t peer_slots = 0;
-  bool queued = false;    // stands among those that have something to send
-  bool finished = false;  // sends no more items
+  bool queued = false;                    // stands among those that have something to send
+  bool finished = false;                  // sends no more items
   bool end_due = false;
   bool end_acknowledged = false;
   bool refused_full = false;   // an event `writable` is owed
@@ -44,6 +42,7 @@ struct Flow {
   bool ended_told = false;
   bool credit_due = false;            // again, because a frame that told it was lost
   std::deque<std::uint32_t> pulling;  // the offers at the head of incoming: their transfers; 0: done
+  std::uint32_t results_owed = 0;     // of the peer's transfers: not yet acknowledged
   std::uint32_t peers_gets = 0;       // under way
 };
 

@@ -23,7 +23,7 @@ class IncomingItems {
 
   Placed place(What what, std::uint32_t sequence, std::uint32_t total, std::uint32_t offset,
                std::span<const std::byte> bytes) {
-    if (sequence - head_ >= slots_) {
+    if (sequence - head_ >= told_ - head_) {
       // Behind the head: had. A sender without credit, or one that is half the circle away, is impossible.
       return head_ - sequence <= kBehind ? Placed::had : Placed::impossible;
     }

@@ -95,6 +95,10 @@ Result<Route> route(const sockaddr_in& to) {
   return Route{text_of(to), local.substr(0, local.find(':')), static_cast<std::uint32_t>(mtu)};
 }
 
+std::size_t frame_size_of(const Route& way) {
+  return way.mtu - std::min<std::size_t>(way.mtu, kHeaders + nic::kEthernetHeader);
+}
+
 StationOptions with_frame_size(StationOptions options, std::uint32_t largest) {
   options.session.frame_size = largest;
   return options;
@@ -122,6 +126,13 @@ Node::Node(const NodeOptions& options, RegisteredMemory& memory, std::unique_ptr
       station_(with_frame_size(options.station, options.largest_frame), memory, unguessable),
       buffers_(kBatch * (options.largest_frame + kEthernet)) {
   station_.set_answer_port(own_->port());
+  station_.set_way([this](const Place& place) -> std::size_t {
+    sockaddr_storage to{};
+    std::uint32_t length = 0;
+    if (!own_->peer_address(place, to, length)) return SIZE_MAX;
+    const auto way = route(reinterpret_cast<const sockaddr_in&>(to));
+    return way ? frame_size_of(*way) : SIZE_MAX;
+  });
 }
 
 Node::~Node() = default;
@@ -159,10 +170,9 @@ Result<Route> Node::route_to(const std::string& host) const {
 Result<std::uint64_t> Node::connect(const std::string& host, const std::string& name, std::uint64_t within_ns) {
   VIADUCT_TRY(const sockaddr_in address, resolve(host, options_.well_known_port));
   VIADUCT_TRY(const Route way, route(address));
-  const std::size_t frame_size = way.mtu - std::min<std::size_t>(way.mtu, kHeaders + kEthernet);
   const Place place = own_->know_peer(reinterpret_cast<const sockaddr*>(&address), sizeof address);
   const std::uint64_t now = now_ns();
-  return station_.connect(place, name, frame_size, now, now + within_ns);
+  return station_.connect(place, name, frame_size_of(way), now, now + within_ns);
 }
 
 bool Node::progress() {
@@ -336,13 +346,13 @@ void Node::forget(std::uint64_t session) {
 bool Node::drain(std::uint64_t within_ns) {
   const std::uint64_t end = now_ns() + within_ns;
   for (;;) {
-    progress();
+    const bool moved = progress();
     station_.about_to_sleep();
     send_frames();
     if (station_.quiet() && sent_ == outgoing_.size()) return true;
     const std::uint64_t now = now_ns();
     if (now >= end) return false;
-    sleep(end - now);
+    if (!moved) sleep(end - now);  // else there may be more than was looked at
   }
 }
 

@@ -17,20 +17,25 @@ namespace viaduct::net {
 
 class OutgoingItems {
  public:
-  OutgoingItems(std::uint32_t first, std::uint32_t credit, std::size_t largest)
-      : oldest_(first), unsent_(first), next_(first), limit_(first + credit), largest_(largest) {}
+  OutgoingItems(std::uint32_t first, std::uint32_t slots, std::size_t largest)
+      : oldest_(first), unsent_(first), next_(first), limit_(first + slots), slots_(slots), largest_(largest) {}
 
-  bool has_credit() const { return next_ != limit_; }
-  std::uint32_t credit() const { return limit_ - next_; }
+  bool has_credit() const { return credit() > 0; }
+  // No more is kept than can be under way: a receiver that consumes must acknowledge, too.
+  std::uint32_t credit() const {
+    const std::uint32_t kept = next_ - oldest_;
+    const std::uint32_t most = slots_ + kMostUnderWay;
+    return kept >= most ? 0 : std::min(limit_ - next_, most - kept);
+  }
   std::size_t largest() const { return largest_; }
   std::uint32_t next() const { return next_; }
   bool all_acknowledged() const { return oldest_ == next_; }
 
   // False: the peer takes credit back, which it cannot.
-  bool grant(std::uint32_t limit, std::uint32_t slots) {
+  bool grant(std::uint32_t limit) {
     const std::uint32_t more = limit - limit_;
-    if (more >= 0x80000000) return true;  // an older frame, overtaken
-    if (limit - next_ > slots) return false;
+    if (more >= 0x80000000) return true;         // an older frame, overtaken
+    if (limit - unsent_ > slots_) return false;  // what was consumed was sent to its end
     limit_ = limit;
     return true;
   }
@@ -83,7 +88,8 @@ class OutgoingItems {
       item->acknowledged = item->came.bytes() == item->bytes.size();
     }
     if (!item->again.empty() || item->empty_again) forget_again(*item, {offset, std::uint64_t{offset} + size});
-    while (oldest_ != unsent_ && at(oldest_).acknowledged) give_back(at(oldest_++));
+    if (item->acknowledged) give_back(*item);
+    while (oldest_ != unsent_ && at(oldest_).acknowledged) ++oldest_;
   }
   void lost(std::uint32_t sequence, std::uint32_t offset, std::uint32_t size) {
     Item* item = find(sequence);
@@ -115,7 +121,8 @@ class OutgoingItems {
     ByteRanges again;  // bytes to be sent again
     ByteRanges came;   // bytes acknowledged, where that was not in one piece
   };
-  static constexpr std::size_t kKeep = 4096;  // larger buffers are given back to the allocator
+  static constexpr std::uint32_t kMostUnderWay = 8 * kNumbersTracked;  // items, in frames that are not acknowledged
+  static constexpr std::size_t kKeep = 4096;                           // larger buffers are given back to the allocator
 
   Item& at(std::uint32_t sequence) { return ring_[sequence % ring_.size()]; }
   Item* find(std::uint32_t sequence) {
@@ -163,6 +170,7 @@ class OutgoingItems {
   std::uint32_t next_;
   std::uint32_t limit_;
   std::uint32_t again_ = 0;  // items of which something must be sent again
+  std::uint32_t slots_;
   std::size_t largest_;
   std::vector<Item> ring_;
 };

@@ -72,6 +72,7 @@ class Pinger {
   std::uint64_t session_ = 0;
   std::uint32_t flow_ = 0;
   bool connected_ = false;
+  bool in_bulk_ = false;  // what comes is a sign of life
   std::uint64_t transferred_ = 0, failed_ = 0;
   std::string fault_;
 };

@@ -60,6 +60,7 @@ void Session::end_session(Over why) {
 }
 
 bool Session::quiet() const {
+  if (over_ != Over::no) return !bye_due_;
   const bool ours =
       std::any_of(transfers_.begin(), transfers_.end(), [](const auto& entry) { return entry.second.ours(); });
   return !ours && sent_.flying() == 0 && !has_content() && unacknowledged_ == 0 && backlog_.empty();
@@ -78,7 +79,7 @@ std::uint64_t Session::next_deadline() const {
   if (sent_.flying() > 0) {
     if (!sent_.at_limit()) next = std::min(next, probe_deadline());
     next = std::min(next, std::max(heard_at_, waiting_since_) + options_.silence_ns);
-  } else if (flows_.size() > 1) {
+  } else if (has_met()) {
     next = std::min(next, heard_at_ + options_.keepalive_ns);
   }
   return next;
@@ -94,7 +95,7 @@ void Session::tick(std::uint64_t now) {
       ++probes_in_row_;
       ++counters_.probes;
     }
-  } else if (flows_.size() > 1 && now >= heard_at_ + options_.keepalive_ns && !ping_due_) {
+  } else if (has_met() && now >= heard_at_ + options_.keepalive_ns && !ping_due_) {
     ping_due_ = true;
     ++counters_.keepalives;
   }

@@ -99,6 +99,7 @@ class Session {
   struct ResultDue {
     std::uint32_t transfer;
     TransferStatus status;
+    std::uint32_t flow;  // which is not closed before this has come; 0: none
   };
   struct Backlog {
     What what;
@@ -110,7 +111,9 @@ class Session {
   bool take_item(Reader& reader, ChunkKind kind);
   bool take_credit(Reader& reader);
   bool take_end(Flow& flow, std::uint32_t sequence);
-  void break_session() { end_session(Over::broken); }
+  void break_session() {
+    if (over_ == Over::no) end_session(Over::broken);
+  }
   void end_session(Over why);
   void note_arrival(std::uint64_t number, std::uint64_t now, bool out_of_order);
 
@@ -126,6 +129,7 @@ class Session {
 
   // session_send.cpp
   bool has_content() const;
+  bool has_met() const { return options_.connecting || highest_came_ != 0; }  // the peer is no stranger
   void write_ack(Writer& writer, std::uint64_t now);
   void write_results(Composing& composing);
   void write_asks(Composing& composing);
@@ -146,6 +150,7 @@ class Session {
   void send_control(What what, std::vector<std::byte> bytes);
   void drain_backlog();
   void settle(Flow& flow);
+  void tell_writable(Flow& flow);
   void end_transfers_of(std::uint32_t flow, TransferStatus status);
   void forget(std::uint32_t flow, TransferStatus status);
   Event& tell(Event::Kind kind, std::uint32_t flow);
@@ -166,6 +171,7 @@ class Session {
   bool take_ask(Reader& reader);
   bool take_data(Reader& reader);
   bool take_result(Reader& reader);
+  void owe_result(Flow& flow, std::uint32_t transfer, TransferStatus status);
   void ask(Transfer& transfer, std::uint64_t most);
   void ask_more();
   void keep_going(Transfer& transfer);

@@ -161,7 +161,7 @@ void Session::repair(const Repair& lost) {
       return queue_data(transfer);
     }
     case ChunkKind::result:
-      results_.push_back({lost.id, static_cast<TransferStatus>(lost.detail)});
+      results_.push_back({lost.id, static_cast<TransferStatus>(lost.detail), lost.sequence});
       return;
     default:
       return;
@@ -177,7 +177,13 @@ void Session::came(const Repair& what) {
       flow->end_due = false;
     } else {
       flow->outgoing->acknowledged(what.sequence, static_cast<std::uint32_t>(what.offset), what.size);
+      tell_writable(*flow);
     }
+    settle(*flow);
+  } else if (what.kind == ChunkKind::result) {
+    Flow* flow = find(what.sequence);
+    if (flow == nullptr || flow->results_owed == 0) return;
+    --flow->results_owed;
     settle(*flow);
   } else if (what.kind == ChunkKind::data) {
     const auto found = transfers_.find(what.id);

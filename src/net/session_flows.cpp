@@ -175,9 +175,15 @@ void Session::close(std::uint32_t flow, bool in_good_order) {
   settle(*found);
 }
 
+void Session::tell_writable(Flow& flow) {
+  if (!flow.refused_full || !flow.outgoing->has_credit()) return;
+  flow.refused_full = false;
+  tell(Event::Kind::writable, flow.id);
+}
+
 // A flow that was closed here goes when all was delivered.
 void Session::settle(Flow& flow) {
-  if (flow.state != Flow::State::lingering || !flow.delivered()) return;
+  if (flow.state != Flow::State::lingering || !flow.delivered() || flow.results_owed > 0) return;
   const std::uint32_t id = flow.id;
   // What this side began and is not done, the peer has not got in good order.
   const bool cut = std::any_of(transfers_.begin(), transfers_.end(),

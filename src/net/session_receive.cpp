@@ -129,12 +129,11 @@ bool Session::take_credit(Reader& reader) {
   if (!reader.good()) return false;
   Flow* flow = find(flow_number);
   if (flow == nullptr || !flow->outgoing) return true;
-  if (!flow->outgoing->grant(limit, flow->peer_slots)) return false;
+  if (!flow->outgoing->grant(limit)) return false;
   if (flow_number == kControlFlow) {
     drain_backlog();
-  } else if (flow->refused_full && flow->outgoing->has_credit()) {
-    flow->refused_full = false;
-    tell(Event::Kind::writable, flow_number);
+  } else {
+    tell_writable(*flow);
   }
   return true;
 }

@@ -71,8 +71,10 @@ void Session::write_results(Composing& composing) {
     composing.writer.put(ChunkKind::result);
     composing.writer.put(due.transfer);
     composing.writer.put(due.status);
-    composing.frame->note(
-        {.kind = ChunkKind::result, .detail = static_cast<std::uint8_t>(due.status), .id = due.transfer});
+    composing.frame->note({.kind = ChunkKind::result,
+                           .detail = static_cast<std::uint8_t>(due.status),
+                           .id = due.transfer,
+                           .sequence = due.flow});
   }
 }
 
@@ -169,7 +171,7 @@ bool Session::write_data_of(Composing& composing, Transfer& transfer) {
     const auto reached = memory_.reach(transfer.flow, transfer.tag, transfer.address + range.begin, range.size(),
                                        RegisteredMemory::Access::read);
     if (reached.status != TransferStatus::done) {
-      results_.push_back({transfer.id, reached.status});
+      results_.push_back({transfer.id, reached.status, 0});
       drop_transfer(transfer.id);
       return false;
     }

@@ -130,7 +130,7 @@ bool Session::run_put(Flow& flow) {
   if (!reader.good() || !begun_by_peer(place.transfer)) return break_session(), true;
   const auto reached = memory_.reach(flow.id, place.tag, place.address, bytes.size(), RegisteredMemory::Access::write);
   if (reached.status == TransferStatus::done && !bytes.empty()) std::memcpy(reached.at, bytes.data(), bytes.size());
-  if (flow.state != Flow::State::gone) results_.push_back({place.transfer, reached.status});
+  if (flow.state != Flow::State::gone) owe_result(flow, place.transfer, reached.status);
   return true;
 }
 
@@ -173,7 +173,7 @@ bool Session::begin_offer(Flow& flow, std::uint32_t behind) {
   if (overlaps_another(flow, place, length)) return false;
   const auto reached = memory_.reach(flow.id, place.tag, place.address, length, RegisteredMemory::Access::write);
   if (reached.status != TransferStatus::done || length == 0) {
-    results_.push_back({place.transfer, reached.status});
+    owe_result(flow, place.transfer, reached.status);
     flow.pulling.push_back(0);
     return true;
   }
@@ -205,7 +205,7 @@ bool Session::run_get(Flow& flow) {
   }
   const auto reached = memory_.reach(flow.id, place.tag, place.address, length, RegisteredMemory::Access::read);
   if (reached.status != TransferStatus::done || length == 0) {
-    results_.push_back({place.transfer, reached.status});
+    owe_result(flow, place.transfer, reached.status);
     return true;
   }
   Transfer& transfer = take_on(flow, Transfer::Role::peers_get, place, length);
@@ -214,6 +214,11 @@ bool Session::run_get(Flow& flow) {
   ++flow.peers_gets;
   queue_data(transfer);
   return true;
+}
+
+void Session::owe_result(Flow& flow, std::uint32_t transfer, TransferStatus status) {
+  results_.push_back({transfer, status, flow.id});
+  ++flow.results_owed;
 }
 
 // Asking, sending, placing.
@@ -255,7 +260,7 @@ bool Session::take_ask(Reader& reader) {
   const auto found = transfers_.find(id);
   if (found == transfers_.end()) {
     // Given up here: the puller waits for nothing.
-    results_.push_back({id, TransferStatus::flow_closed});
+    results_.push_back({id, TransferStatus::flow_closed, 0});
     return results_.size() <= kMostResults;
   }
   Transfer& transfer = found->second;
@@ -331,8 +336,8 @@ void Session::finish_transfer(std::uint32_t id, TransferStatus status) {
     Event& event = tell(Event::Kind::transferred, transfer.flow);
     event.cookie = transfer.cookie;
     event.status = status;
-  } else if (transfer.role == Transfer::Role::peers_put) {
-    results_.push_back({id, status});
+  } else if (Flow* flow = find(transfer.flow); transfer.role == Transfer::Role::peers_put && flow != nullptr) {
+    owe_result(*flow, id, status);
   }
   drop_transfer(id);
 }

@@ -83,7 +83,7 @@ struct SessionOptions {
   std::uint32_t window = 256;                   // frames under way, at most
   std::uint64_t pull_bytes = 512 << 10;         // asked for and not yet there, at most
   std::uint64_t silence_ns = 30'000'000'000;    // after which a peer that owes an answer is dead
-  std::uint64_t keepalive_ns = 10'000'000'000;  // of silence, after which a peer with flows is asked whether it lives
+  std::uint64_t keepalive_ns = 10'000'000'000;  // of silence, after which a peer is asked whether it lives
   // Where counting begins, for tests: the defaults are far from coming round.
   std::uint64_t first_number = 1;
   std::uint32_t first_sequence = 0;

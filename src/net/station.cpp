@@ -142,6 +142,7 @@ Station::Taken Station::take_hello(const Place& from, const Hello& hello, std::u
   Entry& entry = entries_[number];
   entry.number = number;
   entry.place = from;
+  entry.frame_size = std::min(options_.session.frame_size, way_ ? way_(from) : SIZE_MAX);
   entry.peers_number = hello.number;
   entry.peers_incarnation = hello.incarnation;
   entry.half_open = true;
@@ -153,18 +154,14 @@ Station::Taken Station::take_hello(const Place& from, const Hello& hello, std::u
 
 void Station::send_answer(const Entry& entry) {
   post(entry.place, FrameKind::answer, entry.peers_number,
-       GrowingBytes()
-           .add(entry.number)
-           .add(incarnation_)
-           .add(static_cast<std::uint16_t>(options_.session.frame_size))
-           .take());
+       GrowingBytes().add(entry.number).add(incarnation_).add(static_cast<std::uint16_t>(entry.frame_size)).take());
 }
 
 void Station::make_session(Entry& entry, bool connecting, std::uint16_t peers_frame_size, std::uint64_t now) {
   SessionOptions options = options_.session;
   options.connecting = connecting;
   options.peers_number = entry.peers_number;
-  if (connecting) options.frame_size = entry.frame_size;
+  options.frame_size = entry.frame_size;
   options.frame_size = std::min<std::size_t>(options.frame_size, peers_frame_size);
   by_peers_number_.emplace(entry.peers_number, entry.number);
   entry.session = std::make_unique<Session>(options, memory_, now);
@@ -387,6 +384,7 @@ void Station::forget(std::uint64_t session) {
 void Station::erase(std::uint64_t number) {
   const auto found = entries_.find(number);
   set_deadline(found->second, UINT64_MAX);
+  if (found->second.awake) std::erase(awake_, number);
   if (found->second.peers_number != 0) by_peers_number_.erase(found->second.peers_number);
   if (found->second.half_open) std::erase(half_open_, number);
   entries_.erase(found);

@@ -79,6 +79,8 @@ class Station {
   };
   static std::optional<Hello> read_hello(std::span<const std::byte> bytes);
   void set_answer_port(std::uint16_t port) { answer_port_ = port; }
+  // What the way to a peer carries, for those that come.
+  void set_way(std::function<std::size_t(const Place&)> way) { way_ = std::move(way); }
 
   // Of a hello that nobody on this host wants.
   void refuse(const Place& from, std::span<const std::byte> bytes);
@@ -150,6 +152,7 @@ class Station {
   std::function<std::uint64_t()> random_;
   const std::uint64_t incarnation_;
   std::uint16_t answer_port_ = 0;
+  std::function<std::size_t(const Place&)> way_;
   std::set<std::string> names_;
   std::unordered_map<std::uint64_t, Entry> entries_;                  // by our number
   std::unordered_map<std::uint64_t, std::uint64_t> by_peers_number_;  // ours by the peer's

@@ -233,7 +233,7 @@ TEST(Items, CutAsFramesHaveRoomAndPutTogetherInAnyOrder) {
         incoming.consume();
       }
       if (incoming.credit_due()) {
-        ASSERT_TRUE(outgoing.grant(incoming.tell_limit(), 8));
+        ASSERT_TRUE(outgoing.grant(incoming.tell_limit()));
       }
     }
     while (!under_way.empty()) under_way.pop_back();
@@ -271,9 +271,9 @@ TEST(Items, ImpossibleOnesAreSeen) {
 TEST(Items, CreditIsNeverTakenBackOrMoreThanTheSlots) {
   OutgoingItems outgoing(UINT32_MAX, 4, 100);
   EXPECT_EQ(outgoing.credit(), 4U);
-  EXPECT_TRUE(outgoing.grant(1, 4));  // an older one
+  EXPECT_TRUE(outgoing.grant(1));  // an older one
   EXPECT_EQ(outgoing.credit(), 4U);
-  EXPECT_FALSE(outgoing.grant(4, 4));  // five slots of four
+  EXPECT_FALSE(outgoing.grant(4));  // five slots of four
   EXPECT_EQ(outgoing.credit(), 4U);
 }
 
