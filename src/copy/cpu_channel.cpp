@@ -53,13 +53,15 @@ std::string CpuChannel::name() const {
 }
 
 Cost CpuChannel::cost(bool streaming) const {
-  const CostModel& model = CostModel::machine();
+  static const CostModel common = CostModel::common();
+  const CostModel& model = CostModel::measured() ? CostModel::machine() : common;  // this measures nothing
   const Cost& kernel = streaming ? model.stream : model.keep;
-  return {awake() ? hand_over_ns_ : CostModel::kWakeNs, kernel.ns_per_byte};
+  return {awake() ? hand_over_ns() : CostModel::kWakeNs, kernel.ns_per_byte};
 }
 
 // A tiny operation through the small lane and back, watched without helping; the best of a few, once the worker spins.
 void CpuChannel::measure_hand_over() {
+  constexpr std::uint64_t kNobodyComes = 1'000'000;  // ns
   if (workers_ == 0) return;
   double best = 1e18;
   for (int i = 0; i < 12; ++i) {
@@ -72,11 +74,20 @@ void CpuChannel::measure_hand_over() {
     record->cut(1);
     const std::uint64_t start = Clock::steady().now_ns();
     submit(*record);
-    while (!record->finished()) cpu_relax();
+    // This may be the only worker itself, in which a coroutine goes on, or all may be busy: then the guess stays.
+    bool in_vain = false;
+    while (!record->finished()) {
+      if (!in_vain && Clock::steady().now_ns() - start > kNobodyComes) {
+        in_vain = true;
+        while (help(*record)) continue;
+      }
+      cpu_relax();
+    }
+    if (in_vain) return table_.drop(*record);
     best = std::min(best, static_cast<double>(Clock::steady().now_ns() - start));
     table_.drop(*record);
   }
-  hand_over_ns_ = best;
+  hand_over_ns_.store(best, std::memory_order_relaxed);
 }
 
 void CpuChannel::submit(OperationRecord& operation) {

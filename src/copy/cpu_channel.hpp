@@ -39,7 +39,7 @@ class CpuChannel final : public Channel {
   int workers() const { return workers_; }
   // What reaching a spinning worker and hearing back costs: a guess until measured.
   void measure_hand_over();
-  double hand_over_ns() const { return hand_over_ns_; }
+  double hand_over_ns() const { return hand_over_ns_.load(std::memory_order_relaxed); }
   // Is somebody spinning for work? Then a hand-over is cheap.
   bool awake() const { return awake_.load(std::memory_order_relaxed) > 0; }
 
@@ -49,7 +49,7 @@ class CpuChannel final : public Channel {
 
   OperationTable& table_;
   int workers_ = 0;
-  double hand_over_ns_ = 500;
+  std::atomic<double> hand_over_ns_{500};
   std::vector<int> processors_;
   WorkQueue<OperationRecord*> small_{1024};
   WorkQueue<OperationRecord*> bulk_{4096};

@@ -2,6 +2,8 @@
 #include "copy/operation.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <viaduct/copy.hpp>
 
 #include <atomic>
@@ -86,6 +88,35 @@ TEST(Coroutine, GoesOnWhenTheCopyIsThere) {
     EXPECT_EQ(result.load(), 1);
     ASSERT_EQ(source, target);
   }
+}
+
+Task copy_often(const std::vector<unsigned char>& from, std::vector<unsigned char>& to, int times,
+                std::atomic<int>& result) {
+  for (int i = 0; i < times; ++i) {
+    if (const std::error_code fault = co_await start(from.data(), to.data(), from.size()); fault) {
+      result.store(-1);
+      co_return;
+    }
+  }
+  result.store(1);
+}
+
+// It goes on in the worker, perhaps the only one, when it is time to measure what handing over to a worker costs.
+TEST(Coroutine, MayBeTheOneThatHasTheCostsMeasured) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::alarm(60);
+    const auto source = counting(1 << 20);
+    std::vector<unsigned char> target(source.size());
+    std::atomic<int> result{0};
+    copy_often(source, target, 200, result);
+    while (result.load() == 0) std::this_thread::yield();
+    ::_exit(result.load() == 1 && source == target ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // Chunks cover the operation without gap or overlap, and all but the first begin at a page of the destination.
