@@ -136,12 +136,15 @@ typedef struct _VIP_DESCRIPTOR {
  * Status, by the provider: 0 when posted, then DONE with the kind of operation and any errors, in one store. A program
  * may look at it in memory, but it only changes inside calls of this process: who waits for it asks between the looks.
  *   FORMAT           operation, reserved bits or segment count cannot be
- *   PROTECTION       a segment is not in memory registered under the VI's tag (any more); of a receive: what the
- * message needs of it LENGTH           Length is not the sum of the segments, longer than MaxTransferSize, or the
- * receive was too short PARTIAL          the connection ended in the middle of this message DESC_FLUSHED     the
- * connection ended, or there was none, before its turn came TRANSPORT        it had left when the connection was lost:
- * it may have arrived or not RDMA_PROT        the other end does not permit it: nothing was touched REMOTE_DESC
- * (reliable reception) the receive descriptor at the other end was missing or bad
+ *   PROTECTION       a segment is not in memory registered under the VI's tag (any more)
+ *   LENGTH           Length is not the sum of the segments, longer than MaxTransferSize, or the receive was too short
+ *   PARTIAL          the connection ended in the middle of this message
+ *   DESC_FLUSHED     the connection ended, or there was none, before its turn came
+ *   TRANSPORT        it had left when the connection was lost: it may have arrived or not
+ *   RDMA_PROT        the other end does not permit it: nothing was touched
+ *   REMOTE_DESC      (reliable reception) the receive descriptor at the other end was missing or bad
+ *
+ * Of a receive, PROTECTION is about what the message needs of it.
  */
 #define VIP_STATUS_DONE 1
 #define VIP_STATUS_FORMAT_ERROR 2
@@ -221,7 +224,8 @@ typedef VIP_USHORT VIP_RELIABILITY_LEVEL;
 /*
  * What the error callback is told.
  *   POST_DESC        the descriptor posted is misaligned, or not in memory registered under the VI's tag
- *   CONN_LOST        the other end has disconnected, died, or made no sense; or a bad send broke the connection
+ *   CONN_LOST        the other end has disconnected, died, or made no sense; or a bad send, or a receive that
+ *                    could not take its message, broke the connection
  *   RECVQ_EMPTY      a message found no receive here
  *   VI_OVERRUN       more than MaxDescriptorsPerQueue were posted
  *   RDMAW_PROT, RDMAR_PROT     an RDMA write or read was not permitted; told to both ends

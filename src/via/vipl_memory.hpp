@@ -37,6 +37,7 @@ class Registrations {
   // Moves whenever something that was allowed may no longer be: what was checked under another version is checked
   // again.
   std::uint32_t version() const { return version_.load(std::memory_order_acquire); }
+  void changed() { version_.fetch_add(1, std::memory_order_acq_rel); }
 
  private:
   explicit Registrations(Segment segment) : segment_(std::move(segment)), view_(segment_) {}

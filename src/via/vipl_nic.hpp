@@ -56,7 +56,7 @@ class Nic : public std::enable_shared_from_this<Nic> {
   const std::array<VIP_UINT8, 4>& host() const { return host_; }
   const Token& token() const { return token_; }
 
-  // ---- protection tags; NULL is one too, for programs of providers that ignored tags
+  // ---- protection tags; NULL is none: a VI that has it may use memory of every tag
   VIP_PROTECTION_HANDLE create_tag();
   VIP_RETURN destroy_tag(VIP_PROTECTION_HANDLE tag);
   bool tag_number(VIP_PROTECTION_HANDLE tag, std::uint64_t& number) const;

@@ -93,16 +93,17 @@ void Notifier::run() {
 bool Notifier::look() {
   Effects effects{.of_a_wait = true};
   (void)nic_.poll(effects);
-  nic_.deliver(effects);
-  const std::lock_guard lock(mutex_);
-  std::erase_if(vis_, [&](const auto& vi) { return !take_calls_of(*vi); });
-  std::erase_if(cqs_, [&](const auto& cq) { return !take_calls_of(*cq); });
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(vis_, [&](const auto& vi) { return !take_calls_of(*vi, effects); });
+    std::erase_if(cqs_, [&](const auto& cq) { return !take_calls_of(*cq); });
+  }
+  nic_.deliver(effects);  // calls the program's error handler, which may ask for notice: without a lock
   return !calls_.empty();
 }
 
 // False: it has no request any more.
-bool Notifier::take_calls_of(Vi& vi) {
-  Effects effects{.of_a_wait = true};
+bool Notifier::take_calls_of(Vi& vi, Effects& effects) {
   bool more = false;
   vi.lock.lock();
   for (const bool receive : {false, true}) {
@@ -118,7 +119,6 @@ bool Notifier::take_calls_of(Vi& vi) {
     more = more || !queue.requests.empty();
   }
   vi.lock.unlock();
-  nic_.deliver(effects);
   return more;
 }
 

@@ -41,7 +41,7 @@ class Notifier {
   bool start();
   void run();
   bool look();
-  bool take_calls_of(Vi& vi);
+  bool take_calls_of(Vi& vi, Effects& effects);
   bool take_calls_of(Cq& cq);
 
   Nic& nic_;

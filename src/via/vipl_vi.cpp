@@ -183,6 +183,7 @@ VIP_RETURN VipSetViAttributes(VIP_VI_HANDLE ViHandle, VIP_VI_ATTRIBUTES* ViAttri
     return checked;
   const std::lock_guard lock(vi->lock);
   if (vi->state() != VIP_STATE_IDLE) return VIP_INVALID_STATE;
+  if (vi->tag() != tag) vi->nic().registrations().changed();  // what is posted was checked under the tag before
   vi->set_attributes(*ViAttributes, tag);
   return VIP_SUCCESS;
 }
