@@ -249,6 +249,7 @@ class Ringing {
 }  // namespace
 
 void wake_receiver(Connection& connection, int fd) {
+  const Uncancelled here;  // whoever is rung for is disarmed
   tls_waking = {&connection, fd, __builtin_frame_address(0)};
   Protocol::wake(connection.outgoing().data, Ringing(connection, fd));
   tls_waking = {};
@@ -267,7 +268,7 @@ bool settle_doorbells(Connection& connection, int fd, std::uint32_t own_sleeps) 
   if (in.path.rung.load() == in.receiving.drained.load()) return true;
   if (in.data.sleepers.load() > own_sleeps) {
     connection.last_reader.store(thread_mark());
-    // It may stand for all connections of a sleep (name_of_next_sleep()), which began before it was known that somebody
+    // It may stand for all connections of a sleep (next_sleep()), which began before it was known that somebody
     // else reads this one: left to the sleeper.
     if (connection.named.load()) return false;
     in.data.armed.store(kRingForMe);
@@ -322,6 +323,7 @@ bool expect_room(Connection& connection, std::uint64_t bell) {
 }
 
 void wake_senders_asleep(Connection& connection, int fd, std::uint32_t how) {
+  const Uncancelled here;
   RoomWait& room = connection.incoming().room;
   if ((how & kOnFutex) != 0) wake_room_sleepers(room);
   const bool rung = (how & kOnBell) != 0 && ring_event_bell(connection, room.bell, room.bell.id.load());

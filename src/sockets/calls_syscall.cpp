@@ -87,7 +87,12 @@ int leaving_what_is_left(timespec* limit, Call&& wait) {
   const timespec asked = *limit;
   const Deadline end = Deadline::after(Clock::steady(), asked.tv_sec, asked.tv_nsec);
   const int result = wait(&asked);
-  if (!end.is_never()) *limit = to_timespec(end.left_ns(Clock::steady().now_ns()));
+  if (!end.is_never()) {
+    const int kept = errno;  // the kernel says whether it can be written to; where not, it is left as it is
+    if (kernel::libc().syscall(SYS_clock_gettime, CLOCK_MONOTONIC, limit) == 0)
+      *limit = to_timespec(end.left_ns(Clock::steady().now_ns()));
+    errno = kept;
+  }
   return result;
 }
 

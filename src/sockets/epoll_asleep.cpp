@@ -82,11 +82,12 @@ bool set_ready(EpollSet& set, int depth) {
 namespace {
 
 // Under the lock. Who slept on the set was woken by something else, and its bell lies there: for nobody, and seen by
-// whoever waits for the set itself. Others are rung for again, whose it may be.
-void take_late_bell(EpollSet& set, bool asleep) {
-  if (set.bell == nullptr || !set.may_have_bell()) return;
+// whoever waits for the set itself. The bell that others are to be rung with again, whose it may be, should there be
+// anything; 0: none.
+std::uint64_t take_late_bell(EpollSet& set, bool asleep) {
+  if (set.bell == nullptr || !set.may_have_bell()) return 0;
   hear_bell(*set.bell);
-  if (set.sleeping.load() > (asleep ? 1 : 0)) ring_bell(set.bell->id.load());
+  return set.sleeping.load() > (asleep ? 1 : 0) ? set.bell->id.load() : 0;
 }
 
 }  // namespace
@@ -94,9 +95,10 @@ void take_late_bell(EpollSet& set, bool asleep) {
 bool set_ready_after_all(EpollSet& set, int fd, bool asleep, int depth) {
   constexpr int kMostLookedAt = 256;  // of a larger set that bell may be told
   if (set_ready(set, depth)) return true;
+  std::uint64_t late = 0;
   {
     const BriefLock::Hold hold(set.lock);
-    take_late_bell(set, asleep);
+    late = take_late_bell(set, asleep);
     int left = kMostLookedAt;
     set.items.each([&](int member, EpollItem* item) {
       if (left-- <= 0 || item->deleted || (item->events & kEpollData) == 0 || item->connection == nullptr) return;
@@ -112,7 +114,9 @@ bool set_ready_after_all(EpollSet& set, int fd, bool asleep, int depth) {
         (void)set_ready_after_all(*inner, set.nested[i].fd, asleep, depth + 1);
   }
   pollfd entry{fd, POLLIN, 0};
-  return kernel::libc().poll(&entry, 1, 0) > 0 || set_ready(set, depth);
+  const bool ready = kernel::libc().poll(&entry, 1, 0) > 0 || set_ready(set, depth);
+  if (ready && late != 0) ring_bell(late);
+  return ready;
 }
 
 void set_tell_kernel(EpollSet& set, int depth) {

@@ -314,9 +314,10 @@ class Waiting : Listening {
     return kept;
   }
 
-  // The set's bell, which the kernel tells once: another who sleeps on the set may have been meant.
+  // The set's bell, which the kernel tells once: another who sleeps on the set may have been meant. Who rings has
+  // published before, so where there is nothing nobody was; else idle threads would pass it round for ever.
   void hear_bell() {
-    if (others_sleep() && set_.bell != nullptr) ring_bell(set_.bell->id.load());
+    if (others_sleep() && set_.bell != nullptr && any_ready()) ring_bell(set_.bell->id.load());
     if (slept_since_ == 0) return;
     for (int i = 0; i < set_.active_count; ++i)
       if (EpollItem& item = *set_.active[i]; !item.deleted && item.connection->attached())

@@ -45,11 +45,21 @@ bool write_to(int fd) {
 }
 
 // False: it is not that one, or cannot be rung.
+// Its descriptor is not taken away meanwhile, if its id is looked at behind this.
+class AtBell {
+ public:
+  explicit AtBell(const Bell& bell) : bell_(bell) { bell_.ringing.fetch_add(1); }
+  ~AtBell() { bell_.ringing.fetch_sub(1); }
+  AtBell(const AtBell&) = delete;
+  AtBell& operator=(const AtBell&) = delete;
+
+ private:
+  const Bell& bell_;
+};
+
 bool ring_one(Bell& bell, std::uint64_t id) {
-  bell.ringing.fetch_add(1);
-  const bool rung = bell.id.load() == id && write_to(bell.fd.load());
-  bell.ringing.fetch_sub(1);
-  return rung;
+  const AtBell here(bell);
+  return bell.id.load() == id && write_to(bell.fd.load());
 }
 
 // False: somebody is at it, and it stays.
@@ -69,6 +79,7 @@ constexpr std::size_t kMostOwn = 256;  // as many as an id's low bits tell apart
 
 struct Owned : Bell {
   bool in_use;
+  std::atomic<bool> idle;  // a thread has it, and does not sleep with it
 };
 
 constinit BriefLock own_lock;
@@ -285,6 +296,7 @@ const Bell* take_bell() {
     if (is_lost(bell) || bell.id.load() == 0)
       if (!make_bell(bell, i)) return nullptr;
     bell.in_use = true;
+    bell.idle.store(false);
     return &bell;
   }
   return nullptr;
@@ -298,14 +310,19 @@ void give_bell_back(const Bell* bell) {
 
 BellOfThread::BellOfThread(bool wanted) {
   if (!wanted || tls_bell_in_use) return;
-  bell_ = bell_for_this_thread();
-  tls_bell_in_use = bell_ != nullptr;
+  const Bell* const bell = bell_for_this_thread();
+  if (bell == nullptr) return;
+  const_cast<Owned*>(static_cast<const Owned*>(bell))->idle.store(false);  // before the look: pairs with close_idle()
+  if (bell->id.load() == 0) return;                                        // given up just now
+  bell_ = bell;
+  tls_bell_in_use = true;
 }
 
 void hear_bell(const Bell& bell) {
   std::uint64_t times;
   const ErrnoKeeper keeper;
-  (void)!kernel::libc().read(bell.fd.load(), &times, sizeof times);
+  const AtBell here(bell);
+  if (bell.id.load() != 0) (void)!kernel::libc().read(bell.fd.load(), &times, sizeof times);
 }
 
 void BellOfThread::hear() const {
@@ -314,6 +331,7 @@ void BellOfThread::hear() const {
 
 void BellOfThread::leave() {
   if (bell_ == nullptr) return;
+  const_cast<Owned*>(static_cast<const Owned*>(bell_))->idle.store(true);
   bell_ = nullptr;
   tls_bell_in_use = false;
 }
@@ -342,6 +360,8 @@ void pass_bell(std::uint64_t id, std::uint64_t mailbox) {
   const Uncancelled here;
   const Bell* const bell = find_own(id);
   if (bell == nullptr || mailbox == 0) return;
+  const AtBell at_it(*bell);
+  if (bell->id.load() != id) return;
   const int passed = bell->fd.load();
   const int fd = kernel::libc().socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
@@ -369,6 +389,24 @@ void forget_bells_of_the_dead() {
       if (one.id.load() != 0 && ::kill(one.owner.load(), 0) != 0 && errno == ESRCH) (void)drop(one);
 }
 
+namespace {
+
+// Under the lock. Who begins to sleep with it says so and then looks at the id; here the id goes and then that is
+// looked at.
+bool close_idle(Owned& bell) {
+  const auto nobody_sleeps = [&] { return !bell.in_use || bell.idle.load(); };
+  if (!nobody_sleeps()) return false;
+  const std::uint64_t id = bell.id.exchange(0);
+  if (!nobody_sleeps() || bell.ringing.load() != 0) {
+    bell.id.store(id);
+    return false;
+  }
+  if (const int fd = bell.fd.exchange(-1); fd >= 0) close_internal(fd);
+  return true;
+}
+
+}  // namespace
+
 bool give_up_bells() {
   const int before = internal_count();
   {
@@ -381,7 +419,7 @@ bool give_up_bells() {
   {
     const BriefLock::Hold lock(own_lock);
     for (Owned& bell : own_bells)
-      if (!bell.in_use && bell.id.load() != 0) (void)close_bell(bell);
+      if (bell.id.load() != 0) (void)close_idle(bell);
   }
   const BriefLock::Hold lock(mailbox_lock);
   mailbox_name.store(0);

@@ -24,7 +24,7 @@ namespace viaduct::sockets {
 struct Bell {
   std::atomic<std::uint64_t> id;  // 0: there is none
   std::atomic<int> fd;
-  std::atomic<std::uint32_t> ringing;  // threads that may be about to write to it
+  mutable std::atomic<std::uint32_t> ringing;  // threads that may be about to use it
 };
 
 // Once, before the program runs: what a signal handler must not be the first to do.

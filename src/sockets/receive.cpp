@@ -202,6 +202,7 @@ class Reading {
     if (path.mode.load(std::memory_order_relaxed) == kBack && follow_path(connection_, fd_) != kReadRing) return false;
     settle_doorbells(connection_, fd_, 0);
     take_held_if_due(connection_);
+    if (ring.has_data() && !pieces_.done()) return false;  // published meanwhile, perhaps by us
     got = should_ask_kernel() ? ask_kernel(ring) : Got::nothing;
     return got != Got::bytes || bytes_ != 0;  // published meanwhile: look again
   }

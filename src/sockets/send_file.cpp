@@ -45,8 +45,10 @@ ssize_t straight(Connection& connection, int fd, std::size_t most, Read&& read) 
   Direction& out = connection.outgoing();
   ssize_t moved = 0;
   {
-    const SendingLock lock(connection.memory, connection.out(), connection.alone());
-    const std::uint32_t of_others = kHandBack | kEmptying;  // when it is time; and what the other direction is about
+    const bool alone = connection.alone();
+    const SendingLock lock(connection.memory, connection.out(), alone);
+    std::uint32_t of_others = kHandBack | kEmptying;  // when it is time; and what the other direction is about
+    if (!alone) of_others |= kTakingHeld;             // our lock keeps the peer out
     const std::uint32_t asked = (own.request.load() | peer.request.load()) & ~of_others;
     if ((asked | own.finished.load() | peer.closed.load()) != 0 || hand_back_is_due(connection)) return 0;
     if (!connection.sends_plainly()) return 0;

@@ -38,8 +38,8 @@ struct HeldLock {
 // Held for a few copies, never across a wait. A holder that died, or jumped out of a signal handler, is replaced.
 // Letting go is a full fence: what was published under the lock is seen by whoever armed before our next look (F1, F2).
 // `alone`: nobody else of this side can be here. A process of the other side may still come (serve_in_place_of_peer(),
-// send_unread_before_leaving()), long after it has asked for it: the word is taken by a plain store, and whoever took
-// it so looks at what was asked.
+// send_unread_before_leaving(), take_held()), long after it has asked for it: the word is taken by a plain store, and
+// whoever took it so looks at what was asked.
 class StreamLock {
  public:
   [[gnu::always_inline]] explicit StreamLock(std::atomic<std::uint32_t>& word, bool alone = false)

@@ -260,6 +260,7 @@ bool may_be_passed_on_unread(const Connection& connection) {
 
 bool give_descriptors_back(Want want) {
   if (internal_count() == 0 || in_borrowed_memory()) return false;
+  const Uncancelled here(Uncancelled::Sleeps::too);  // calls that make descriptors do not throw
   constexpr int kAtOnce = 8;  // for a single call; without it programs that are started cannot go on with a connection
   // Not all of them for each socket that is near the limit, which would cost it the more the more there are: until the
   // last quarter of the numbers is taken, all of ours have had their turn many times.

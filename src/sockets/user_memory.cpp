@@ -24,6 +24,7 @@ bool word_is_readable(std::uintptr_t at) {
 
 bool ask_whether_readable(std::uintptr_t first, std::size_t bytes) {
   if (bytes == 0) return true;
+  if (first < kWord) return false;  // the kernel takes a word at 0 for none, and says nothing of it
   const std::uintptr_t last = first + bytes - 1;
   if (last < first) return false;
   const int kept = errno;

@@ -94,6 +94,9 @@ void try_bad_waits(int fd) {
   pollfd* const half = memory.behind<pollfd>(sizeof entry);
   *half = entry;
   call("poll of two, one there", ::poll(half, 2, 0));
+  pollfd* volatile nothing = nullptr;
+  call("poll of nothing", ::poll(nothing, 1, 0));
+  call("ppoll of nothing", ::ppoll(nothing, 1, nullptr, nullptr));
   call("poll of too many", ::poll(half, 1'000'000'000, 0));
   call("poll, waiting", ::poll(memory.all<pollfd>(), 1, 1));
   call("ppoll", ::ppoll(memory.all<pollfd>(), 1, no_time, nullptr));
@@ -140,6 +143,7 @@ void try_bad_transfers(int fd) {
   call("preadv2", ::preadv2(fd, memory.all<iovec>(), 1, -1, 0));
   call("pwritev2", ::pwritev2(fd, memory.all<iovec>(), 1, -1, 0));
   call("setsockopt", ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, memory.all<int>(), sizeof(int)));
+  call("setsockopt of nothing", ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, nullptr, sizeof(int)));
   call("setsockopt", ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, memory.all<int>(), sizeof(int)));
   call("setsockopt", ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, memory.all<timeval>(), sizeof(timeval)));
   int value = 0;
@@ -347,6 +351,8 @@ void wait_by_number(int fd, bool ready) {
     pollfd entry{fd, POLLIN, 0};
     call("ppoll", ::syscall(SYS_ppoll, &entry, 1, &limit, &mask, size));
     note("left %s", what_is_left(limit, before));
+    static const timespec at_once{};  // in memory that cannot be written to
+    call("ppoll, a constant limit", ::syscall(SYS_ppoll, &entry, 1, &at_once, &mask, size));
     limit = before;
     call("ppoll, no mask", ::syscall(SYS_ppoll, &entry, 1, &limit, nullptr, size));
     note("left %s", what_is_left(limit, before));
