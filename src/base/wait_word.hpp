@@ -56,6 +56,7 @@ class alignas(kCacheLine) WaitWord {
   std::uint32_t arm() { return Protocol::arm(*this); }
   bool must_wake() { return Protocol::must_wake(*this); }
   // Whether nobody has done W4 since arm() returned `armed`.
+  bool is_armed() const { return (state_.load(std::memory_order_acquire) & 1) != 0; }
   bool is_still(std::uint32_t armed) const { return state_.load(std::memory_order_acquire) == armed; }
 
   // S4 and W5 by futex, across processes.

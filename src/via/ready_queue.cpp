@@ -200,7 +200,8 @@ int ShmReadyQueue::look_at_sockets(int timeout_ms) {
     channel.drain_socket();
     // A dead socket stays readable for ever: it is reported through the channel from now on.
     if (channel.peer_gone()) (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, channel.descriptor(), nullptr);
-    activate(number);
+    // What came may have been no doorbell: the peer says so on the socket when it joins a queue of its own.
+    if (places_[number].active || !channel.is_armed_and_quiet()) activate(number);
   }
   return count;
 }

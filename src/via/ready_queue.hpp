@@ -34,6 +34,7 @@ class ShmReadyQueue final : public ReadyQueue {
   void remove(Channel& channel) override;
   std::size_t take(std::span<std::uint64_t> tags) override;
   std::size_t wait(std::span<std::uint64_t> tags, int timeout_ms) override;
+  std::size_t looked_at_one_by_one() const { return active_.size(); }  // the others are armed
 
  private:
   static constexpr std::uint32_t kMostActive = 16;

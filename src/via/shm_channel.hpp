@@ -51,6 +51,8 @@ class ShmChannel final : public Channel {
   Status join_queue(const Segment& queue, HintQueue& hints, std::uint32_t number);
   void leave_queue();
   bool arm_for_queue();  // false: there is something already
+  // Whoever sends next gives a hint, and nobody has sent since.
+  bool is_armed_and_quiet() { return in_.shared().data.is_armed() && !has_news() && !peer_gone(); }
   // Takes the doorbells off the socket, and notices the peer's ready queue and its end.
   void drain_socket();
   bool peer_gone() const { return peer_gone_.load(std::memory_order_acquire); }

@@ -11,6 +11,7 @@
 #include "base/fd.hpp"
 #include "base/random.hpp"
 #include "via/ready_crowd.hpp"
+#include "via/ready_queue.hpp"
 
 namespace viaduct::via::testing {
 namespace {
@@ -34,6 +35,50 @@ class ReadyQueueOf : public ::testing::TestWithParam<std::size_t> {
   const HangGuard guard_;
 };
 INSTANTIATE_TEST_SUITE_P(, ReadyQueueOf, ::testing::Values(1, 100, 2000));
+
+// ---- what idle channels cost
+
+// Their peers join queues of their own and say so on the sockets: that is read, and no reason to look at each of them
+// again.
+TEST(ReadyQueueAtRest, AnnouncementsWakeNobody) {
+  constexpr std::uint32_t kMany = 100;
+  if (!may_open_descriptors(kMany * 5 + 100)) GTEST_SKIP() << "needs a hard limit of 600 open files (ulimit -Hn)";
+  const HangGuard guard;
+  auto here = ShmReadyQueue::make(kMany), there = ShmReadyQueue::make(kMany);
+  ASSERT_TRUE(here && there);
+  std::vector<ChannelPair> pairs;
+  std::error_code fault;
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    pairs.push_back(make_channel_pair({.bulk_bytes = 4096, .slots = 8}, fault));
+    ASSERT_FALSE(fault);
+    ASSERT_FALSE((*here)->add(*pairs.back().first, i));
+  }
+  std::uint64_t tags[8];
+  const auto look = [&](int times) {
+    std::size_t most = 0;
+    for (int i = 0; i < times; ++i) {
+      EXPECT_EQ((*here)->take(tags), 0u);
+      most = std::max(most, (*here)->looked_at_one_by_one());
+    }
+    return most;
+  };
+  look(100'000);
+  ASSERT_EQ((*here)->looked_at_one_by_one(), 0u);
+  for (ChannelPair& pair : pairs) ASSERT_FALSE((*there)->add(*pair.second, 0));
+  EXPECT_EQ(look(100'000), 0u);
+  // And they are heard all the same.
+  for (std::uint64_t i = 0; i < kMany; ++i) {
+    ASSERT_EQ(pairs[i].second->try_send({}, 0), Sent::yes);
+    std::size_t count = 0;
+    while ((count = (*here)->take(tags)) == 0) continue;
+    ASSERT_EQ(count, 1u);
+    EXPECT_EQ(tags[0], i);
+    Fragment fragment;
+    ASSERT_EQ(pairs[i].first->peek(fragment), Got::fragment);
+    pairs[i].first->consume();
+  }
+  for (ChannelPair& pair : pairs) (*here)->remove(*pair.first), (*there)->remove(*pair.second);
+}
 
 // ---- reporting
 
