@@ -60,6 +60,8 @@ std::string plain_sockets_program();
 
 // In the PATH or where servers are. The error names the Debian package.
 Result<std::string> find_server_program(const std::string& name, const std::string& package);
+// The folder, with a slash behind it, of the newest version: Debian keeps these out of the PATH.
+Result<std::string> find_postgres_programs();
 
 // A folder in memory where there is some. It is gone at the end, whatever the end is: a process of its own waits for
 // that, and removes it.
@@ -73,6 +75,7 @@ class ScratchFolder {
 
   const std::string& path() const { return path_; }
   Status write(const std::string& name, const std::string& text) const;
+  Status give_to(const char* user) const;  // where we are root: for servers that refuse to be
 
  private:
   ScratchFolder(std::string path, pid_t remover, Fd alive)

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -62,6 +63,18 @@ Result<std::string> find_server_program(const std::string& name, const std::stri
   return Error(ENOENT, fmt::format("there is no {} here (Debian package {})", name, package));
 }
 
+Result<std::string> find_postgres_programs() {
+  std::error_code fault;
+  std::string newest;
+  for (const auto& each : fs::directory_iterator("/usr/lib/postgresql", fault))
+    if (::access((each.path() / "bin/initdb").c_str(), X_OK) == 0 && each.path().string() > newest)
+      newest = each.path().string();
+  if (newest.empty()) return Error(ENOENT, "there is no initdb here (Debian package postgresql)");
+  if (::access((newest + "/bin/pgbench").c_str(), X_OK) != 0)
+    return Error(ENOENT, "there is no pgbench here (Debian package postgresql-contrib)");
+  return newest + "/bin/";
+}
+
 namespace {
 
 // Nothing but system calls: other threads of the process it was forked from may have held any lock.
@@ -101,6 +114,14 @@ ScratchFolder::~ScratchFolder() {
 Status ScratchFolder::write(const std::string& name, const std::string& text) const {
   std::ofstream file(path_ + "/" + name);
   if (!(file << text).flush()) return Error(EIO, fmt::format("write {}/{}", path_, name));
+  return {};
+}
+
+Status ScratchFolder::give_to(const char* user) const {
+  if (::geteuid() != 0) return {};
+  const passwd* const entry = ::getpwnam(user);
+  if (entry == nullptr) return Error(ENOENT, fmt::format("there is no user {}", user));
+  if (::chown(path_.c_str(), entry->pw_uid, entry->pw_gid) != 0) return Error::from_errno("chown");
   return {};
 }
 

@@ -2,10 +2,12 @@
 // operation costs in processor time, of all programs together, and how long it takes; on kernel TCP, and accelerated.
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <fstream>
+#include <functional>
+#include <optional>
 
 #include "base/clock.hpp"
+#include "bench/crowded_programs.hpp"
+#include "bench/processor_time.hpp"
 #include "bench/sockets_suite.hpp"
 
 namespace viaduct::bench {
@@ -32,19 +34,15 @@ class Crowd {
     return crowd;
   }
 
-  struct Cost {
-    double cpu_us, time_us;  // each
-  };
-
   // `count` operations by each client.
-  Cost round_trips(std::size_t size, unsigned count) {
+  OperationCost round_trips(std::size_t size, unsigned count) {
     const auto each = clients_.size() / servers_.size();
     return cost(fmt::format("echo {} {}", size, count * each), fmt::format("ask {} {} 0", size, count), count);
   }
-  Cost stream(std::size_t size, unsigned count) {
+  OperationCost stream(std::size_t size, unsigned count) {
     return cost(fmt::format("swallow {} {}", size * count, size), fmt::format("stream {} {}", size, count), count);
   }
-  Cost visits(unsigned count) {
+  OperationCost visits(unsigned count) {
     return cost(fmt::format("visits {} 64", count), fmt::format("visit {} 64", count), count);
   }
 
@@ -72,23 +70,14 @@ class Crowd {
     }
   }
 
-  static double cpu_ns(const ChildProgram& program) {
-    double sum = 0;
-    std::error_code fault;
-    for (const auto& thread : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", program.pid()), fault)) {
-      double ns = 0;
-      if (std::ifstream(thread.path() / "schedstat") >> ns) sum += ns;
-    }
-    return sum;
-  }
   double cpu_ns() const {
     double sum = 0;
     for (const auto* programs : {&servers_, &clients_})
-      for (const auto& each : *programs) sum += cpu_ns(*each);
+      for (const auto& each : *programs) sum += own_processor_time_ns(each->pid());
     return sum;
   }
 
-  Cost cost(const std::string& server_line, const std::string& client_line, unsigned count) {
+  OperationCost cost(const std::string& server_line, const std::string& client_line, unsigned count) {
     const double before = cpu_ns();
     const std::uint64_t began = Clock::steady().now_ns();
     for (const auto& each : servers_) each->tell(server_line);
@@ -127,10 +116,7 @@ class SocketsCrowded {
       add(
           fmt::format("short connections on {}", where), {.processors = processors},
           [n = sockets_.scaled(400)](Crowd& crowd) { return crowd.visits(n); }, kMostOfTcp);
-    sockets_.suite().note(
-        "not measured here: ZeroMQ, aiohttp under wrk, pgbench with 8 clients, MariaDB under sysbench, nginx as a "
-        "proxy; "
-        "their rates where this command has a benchmark of them are in sockets-pgbench and sockets-nginx");
+    for (const CrowdedKind& kind : crowded_kinds()) add_program(kind, two);
     return sockets_.run(9);
   }
 
@@ -140,14 +126,64 @@ class SocketsCrowded {
     const std::shared_ptr<Crowd> theirs = Crowd::start(setup);
     setup.accelerated = true;
     const std::shared_ptr<Crowd> ours = Crowd::start(setup);
-    const auto add_row = [&](const char* who, Kind kind, const char* metric, auto sample) {
-      sockets_.suite().add({name, who, kind, metric, "us", Better::lower, sample});
+    add_rows(
+        name, [=] { return run(*theirs); }, [=] { return run(*ours); }, most_of_tcp);
+  }
+
+  using Program = std::shared_ptr<CrowdedProgram>;
+
+  static Result<Program> start(const CrowdedKind& kind, bool accelerated, const std::vector<int>& processors) {
+    const std::vector<int> before = Topology::machine().processors();
+    (void)pin_this_thread(processors);  // for programs to inherit
+    auto program = kind.start(accelerated);
+    (void)pin_this_thread(before);
+    if (!program) return program.error();
+    return Program(std::move(*program));
+  }
+
+  void add_program(const CrowdedKind& kind, const std::vector<int>& processors) {
+    const auto left_out = [&](const std::string& why) {
+      sockets_.suite().note(fmt::format("{} was not measured: {}", kind.name, why));
     };
-    add_row(SocketsSuite::kTcp, Kind::peer, kCpu, [=] { return run(*theirs).cpu_us; });
-    add_row(SocketsSuite::kUs, Kind::us, kCpu, [=] { return run(*ours).cpu_us; });
-    add_row(SocketsSuite::kTcp, Kind::peer, kTime, [=] { return run(*theirs).time_us; });
-    add_row(SocketsSuite::kUs, Kind::us, kTime, [=] { return run(*ours).time_us; });
-    sockets_.suite().expect({name, kCpu, SocketsSuite::kUs, SocketsSuite::kTcp, Better::lower, most_of_tcp});
+    if (sockets_.quick() && kind.slow_to_start) return left_out("making a database takes longer than --quick allows");
+    auto theirs = start(kind, false, processors);
+    auto ours = theirs ? start(kind, true, processors) : theirs;
+    if (!ours) return left_out(ours.error().message());
+    for (unsigned load = 0; load < kind.loads.size(); ++load)
+      add_rows(
+          kind.loads[load], [program = *theirs, load] { return program->run(load); },
+          [program = *ours, load] { return program->run(load); }, kMostOfTcp);
+  }
+
+  // Both figures of one run, whichever is asked for first.
+  class Figures {
+   public:
+    explicit Figures(std::function<OperationCost()> run) : run_(std::move(run)) {}
+    double cpu_us() { return take(cpu_us_); }
+    double time_us() { return take(time_us_); }
+
+   private:
+    double take(std::optional<double>& which) {
+      if (!which) {
+        const OperationCost cost = run_();
+        cpu_us_ = cost.cpu_us;
+        time_us_ = cost.time_us;
+      }
+      return *std::exchange(which, std::nullopt);
+    }
+    std::function<OperationCost()> run_;
+    std::optional<double> cpu_us_, time_us_;
+  };
+
+  void add_rows(const std::string& name, std::function<OperationCost()> theirs, std::function<OperationCost()> ours,
+                double most_of_tcp) {
+    const auto tcp = std::make_shared<Figures>(std::move(theirs)), us = std::make_shared<Figures>(std::move(ours));
+    Suite& suite = sockets_.suite();
+    suite.add({name, SocketsSuite::kTcp, Kind::peer, kCpu, "us", Better::lower, [tcp] { return tcp->cpu_us(); }});
+    suite.add({name, SocketsSuite::kUs, Kind::us, kCpu, "us", Better::lower, [us] { return us->cpu_us(); }});
+    suite.add({name, SocketsSuite::kTcp, Kind::peer, kTime, "us", Better::lower, [tcp] { return tcp->time_us(); }});
+    suite.add({name, SocketsSuite::kUs, Kind::us, kTime, "us", Better::lower, [us] { return us->time_us(); }});
+    suite.expect({name, kCpu, SocketsSuite::kUs, SocketsSuite::kTcp, Better::lower, most_of_tcp});
   }
 
   static constexpr double kMostOfTcp = 1.02;

@@ -1,10 +1,8 @@
 // `viaduct bench sockets-pgbench`: an unmodified PostgreSQL and `pgbench -S`, each on its processor.
-#include <pwd.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 
 #include "bench/sockets_suite.hpp"
 
@@ -35,28 +33,11 @@ class SocketsPgbench {
   }
 
  private:
-  // The newest version there is: Debian keeps servers out of the PATH.
-  static Result<std::string> find_folder() {
-    std::error_code fault;
-    std::string newest;
-    for (const auto& each : std::filesystem::directory_iterator("/usr/lib/postgresql", fault))
-      if (::access((each.path() / "bin/initdb").c_str(), X_OK) == 0 && each.path().string() > newest)
-        newest = each.path().string();
-    if (newest.empty()) return Error(ENOENT, "there is no initdb here (Debian package postgresql)");
-    return newest + "/bin/";
-  }
-
   Status prepare() {
-    VIADUCT_TRY(programs_, find_folder());
-    if (::access((programs_ + "pgbench").c_str(), X_OK) != 0)
-      return Error(ENOENT, "there is no pgbench here (Debian package postgresql-contrib)");
+    VIADUCT_TRY(programs_, find_postgres_programs());
     VIADUCT_TRY(ScratchFolder folder, ScratchFolder::make());
     folder_ = std::make_unique<ScratchFolder>(std::move(folder));
-    if (::geteuid() == 0) {  // the server refuses to run as root
-      const passwd* const entry = ::getpwnam("postgres");
-      if (entry == nullptr) return Error(ENOENT, "PostgreSQL refuses to run as root, and there is no user postgres");
-      if (::chown(folder_->path().c_str(), entry->pw_uid, entry->pw_gid) != 0) return Error::from_errno("chown");
-    }
+    VIADUCT_CHECK(folder_->give_to(kUser));  // the server refuses to run as root
     VIADUCT_TRY(kernel_port_, start_server("kernel", false));
     VIADUCT_TRY(our_port_, start_server("viaduct", true));
     return {};
