@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/segment.hpp"
+#include "base/spin_lock.hpp"
 #include "base/waiter.hpp"
 #include "nic/host_memory.hpp"
 #include "nic/registers.hpp"
@@ -103,7 +104,7 @@ class Driver final : public Host {
   std::array<Queue, kMostQueues> queues_;
 
   // Posting: any receiving thread's, under the lock.
-  alignas(64) std::atomic_flag posting_ = ATOMIC_FLAG_INIT;
+  alignas(64) SpinLock posting_;
   std::uint32_t posted_[kBufferRings] = {};
   std::uint32_t unposted_ = 0;
   std::unique_ptr<Buffer[]> buffers_;

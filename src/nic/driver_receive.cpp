@@ -1,21 +1,11 @@
 // The driver's receiving half: return rings, and buffers on their way back.
-#include "base/spin.hpp"
+#include <mutex>
+
 #include "nic/driver.hpp"
 
 namespace viaduct::nic {
 
 namespace {
-
-class Locked {
- public:
-  explicit Locked(std::atomic_flag& flag) : flag_(flag) {
-    while (flag_.test_and_set(std::memory_order_acquire)) cpu_relax();
-  }
-  ~Locked() { flag_.clear(std::memory_order_release); }
-
- private:
-  std::atomic_flag& flag_;
-};
 
 void add(std::atomic<std::uint64_t>& count, std::uint64_t by) {  // one writer
   count.store(count.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
@@ -44,7 +34,7 @@ bool Driver::take_return(unsigned queue, const ReturnDescriptor& entry, Packet& 
   const Buffer& buffer = buffers_[entry.buffer];
   if ((entry.flags & ReturnDescriptor::kRefused) != 0 || entry.length > buffer.length) {
     add(mine.refused, 1);
-    const Locked locked(posting_);
+    const std::lock_guard locked(posting_);
     give_back_buffer(entry.buffer);
     return false;
   }
@@ -65,7 +55,7 @@ std::size_t Driver::receive(unsigned queue, std::span<Packet> packets) {
 }
 
 void Driver::give_back(const Packet& packet) {
-  const Locked locked(posting_);
+  const std::lock_guard locked(posting_);
   give_back_buffer(packet.buffer);
   if (unposted_ >= kPostEvery) post_locked();
 }
@@ -79,7 +69,7 @@ void Driver::give_back_buffer(std::uint32_t index) {
 }
 
 void Driver::post() {
-  const Locked locked(posting_);
+  const std::lock_guard locked(posting_);
   post_locked();
 }
 

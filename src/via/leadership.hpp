@@ -8,9 +8,9 @@
 #include <atomic>
 
 #include "base/fence.hpp"
+#include "base/spin_lock.hpp"
 #include "base/waiter.hpp"
 #include "via/leader_protocol.hpp"
-#include "via/spin_lock.hpp"
 
 namespace viaduct::vipl {
 
@@ -97,12 +97,12 @@ class Leadership {
   }
 
   bool asymmetric_ = false;
-  via::SpinLock lock_;
+  SpinLock lock_;
   std::atomic<int> claims_{0};     // who wait for leadership: nobody lies down
   std::atomic<int> followers_{0};  // who sleep on the word's futex, or are about to
   std::atomic<bool> leader_sleeps_{false};
   WaitWord word_;
-  via::SpinLock alarm_lock_;
+  SpinLock alarm_lock_;
   via::ChannelPair alarm_;  // a message to ourselves wakes a leader that sleeps in the ready queue
 };
 

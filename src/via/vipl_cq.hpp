@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "via/spin_lock.hpp"
+#include "base/spin_lock.hpp"
 
 namespace viaduct::vipl {
 
@@ -54,7 +54,7 @@ class Cq {
   void push_locked(Entry entry);
 
   const std::shared_ptr<Nic> nic_;
-  via::SpinLock lock_;
+  SpinLock lock_;
   std::atomic<std::uint64_t> count_{0};  // a look at an empty queue takes no lock
   std::vector<Entry> entries_;           // a ring; its size is a power of two
   std::uint64_t head_ = 0;

@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
+#include "base/spin_lock.hpp"
 #include "base/waiter.hpp"
 #include "via/leadership.hpp"
-#include "via/spin_lock.hpp"
 #include "via/vipl_cq.hpp"
 #include "via/vipl_effects.hpp"
 #include "via/vipl_handles.hpp"
@@ -138,7 +138,7 @@ class Nic : public std::enable_shared_from_this<Nic> {
   Leadership leadership_;
   std::unique_ptr<via::ReadyQueue> ready_;  // goes before the channels in it
   std::vector<Vi*> leftovers_;              // attended VIs that have more than one visit took
-  via::SpinLock blocked_lock_;
+  SpinLock blocked_lock_;
   std::vector<Vi*> blocked_;
   std::atomic<int> blocked_count_{0};
 

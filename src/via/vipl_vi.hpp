@@ -17,7 +17,7 @@
 #include <memory>
 #include <span>
 
-#include "via/spin_lock.hpp"
+#include "base/spin_lock.hpp"
 #include "via/vipl_effects.hpp"
 #include "via/vipl_memory.hpp"
 #include "via/vipl_message.hpp"
@@ -46,7 +46,7 @@ class Vi {
   std::shared_ptr<Nic> nic_owner() const { return nic_; }
   VIP_VI_HANDLE handle = nullptr;
 
-  via::SpinLock lock;
+  SpinLock lock;
 
   // ---- all of the following under the lock
 

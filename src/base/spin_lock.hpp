@@ -8,7 +8,7 @@
 
 #include "base/spin.hpp"
 
-namespace viaduct::via {
+namespace viaduct {
 
 class SpinLock {
  public:
@@ -32,4 +32,4 @@ class SpinLock {
   std::atomic<bool> held_{false};
 };
 
-}  // namespace viaduct::via
+}  // namespace viaduct
