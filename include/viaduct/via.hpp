@@ -132,6 +132,11 @@ class [[gnu::visibility("default")]] ReadyQueue {
   virtual std::error_code add(Channel & channel, std::uint64_t tag) = 0;
   virtual void remove(Channel & channel) = 0;
 
+  // A descriptor of another kind, such as a socket that others connect to: as long as it is readable, wait() ends and
+  // reports `tag`; take() notices it now and then.
+  virtual std::error_code watch(int descriptor, std::uint64_t tag) = 0;
+  virtual void unwatch(int descriptor) = 0;
+
   // Tags of channels that may have something: peek() until it says `nothing`, else it is not reported again.
   virtual std::size_t take(std::span<std::uint64_t> tags) = 0;
   // The same, sleeping until there is one. 0 after timeout_ms or a signal.

@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::uint32_t kLooksPerSocketCheck = 8192;
 constexpr std::size_t kHintsPerLook = 32;
+constexpr std::uint64_t kWatchedMark = std::uint64_t{1}
+                                       << 32;  // in an event: a watched descriptor, no channel's number
 
 Result<HintQueue> hints_of(const Segment& segment, std::uint32_t capacity) {
   return HintQueue::attach(segment.payload().subspan(sizeof(ReadyQueueHeader)), capacity);
@@ -81,7 +83,7 @@ std::error_code ShmReadyQueue::add(Channel& channel, std::uint64_t tag) {
   const std::uint32_t number = free_.back();
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.u32 = number;
+  event.data.u64 = number;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, shm->descriptor(), &event) != 0) return {errno, std::generic_category()};
   if (auto joined = shm->join_queue(segment_, hints_, number); !joined) {
     (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, shm->descriptor(), nullptr);
@@ -104,6 +106,24 @@ void ShmReadyQueue::remove(Channel& channel) {
     places_[number] = {};
     free_.push_back(number);
   }
+}
+
+std::error_code ShmReadyQueue::watch(int descriptor, std::uint64_t tag) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kWatchedMark | static_cast<std::uint32_t>(descriptor);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) return {errno, std::generic_category()};
+  watched_.push_back({descriptor, tag});
+  return {};
+}
+
+void ShmReadyQueue::unwatch(int descriptor) {
+  (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
+  std::erase_if(watched_, [&](const Watched& one) {
+    if (one.descriptor != descriptor) return false;
+    watched_readable_ -= one.readable ? 1 : 0;
+    return true;
+  });
 }
 
 void ShmReadyQueue::activate(std::uint32_t number) {
@@ -176,9 +196,21 @@ std::size_t ShmReadyQueue::look_at_active(std::span<std::uint64_t> tags) {
   return taken;
 }
 
+std::size_t ShmReadyQueue::report_watched(std::span<std::uint64_t> tags) {
+  std::size_t taken = 0;
+  for (Watched& one : watched_) {
+    if (!one.readable || taken == tags.size()) continue;
+    one.readable = false;
+    --watched_readable_;
+    tags[taken++] = one.tag;
+  }
+  return taken;
+}
+
 std::size_t ShmReadyQueue::look(std::span<std::uint64_t> tags) {
   if (!hints_.empty()) look_at_hints();
-  return look_at_active(tags);
+  const std::size_t watched = watched_readable_ == 0 ? 0 : report_watched(tags);
+  return watched + look_at_active(tags.subspan(watched));
 }
 
 std::size_t ShmReadyQueue::take(std::span<std::uint64_t> tags) {
@@ -194,7 +226,14 @@ int ShmReadyQueue::look_at_sockets(int timeout_ms) {
   epoll_event events[32];
   const int count = ::epoll_wait(epoll_.get(), events, 32, timeout_ms);
   for (int i = 0; i < count; ++i) {
-    const std::uint32_t number = events[i].data.u32;
+    if ((events[i].data.u64 & kWatchedMark) != 0) {
+      for (Watched& one : watched_)
+        if (one.descriptor == static_cast<int>(events[i].data.u64 & ~kWatchedMark) &&
+            !std::exchange(one.readable, true))
+          ++watched_readable_;
+      continue;
+    }
+    const auto number = static_cast<std::uint32_t>(events[i].data.u64);
     if (number >= places_.size() || places_[number].channel == nullptr) continue;
     ShmChannel& channel = *places_[number].channel;
     channel.drain_socket();

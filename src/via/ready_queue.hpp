@@ -32,6 +32,8 @@ class ShmReadyQueue final : public ReadyQueue {
 
   std::error_code add(Channel& channel, std::uint64_t tag) override;
   void remove(Channel& channel) override;
+  std::error_code watch(int descriptor, std::uint64_t tag) override;
+  void unwatch(int descriptor) override;
   std::size_t take(std::span<std::uint64_t> tags) override;
   std::size_t wait(std::span<std::uint64_t> tags, int timeout_ms) override;
   std::size_t looked_at_one_by_one() const { return active_.size(); }  // the others are armed
@@ -50,6 +52,12 @@ class ShmReadyQueue final : public ReadyQueue {
     bool lately_armed = false;
   };
 
+  struct Watched {
+    int descriptor = -1;
+    std::uint64_t tag = 0;
+    bool readable = false;  // and not reported yet
+  };
+
   ShmReadyQueue(Segment segment, HintQueue hints, Fd epoll, std::uint32_t capacity);
   void activate(std::uint32_t number);
   bool try_to_arm(std::size_t active_index);
@@ -57,6 +65,7 @@ class ShmReadyQueue final : public ReadyQueue {
   void look_again_at_lately_armed();
   void look_at_hints();
   std::size_t look_at_active(std::span<std::uint64_t> tags);
+  std::size_t report_watched(std::span<std::uint64_t> tags);
   std::size_t look(std::span<std::uint64_t> tags);
   int look_at_sockets(int timeout_ms);
 
@@ -68,6 +77,8 @@ class ShmReadyQueue final : public ReadyQueue {
   std::vector<std::uint32_t> active_;
   std::size_t next_active_ = 0;  // round robin: a short span of tags starves nobody
   std::vector<std::uint32_t> lately_armed_;
+  std::vector<Watched> watched_;
+  std::size_t watched_readable_ = 0;  // of those
   std::uint32_t looks_ = 0;
   Waiter waiter_;
 };

@@ -15,6 +15,7 @@
 namespace viaduct::via::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using viaduct::testing::Child;
 using viaduct::testing::HangGuard;
@@ -40,6 +41,21 @@ TEST(ReadyQueue, ASignalEndsTheWait) {
   }
   waiter.join();
   ::sigaction(SIGUSR1, &before, nullptr);
+}
+
+// A listening socket wakes the sleeper of a queue whose channels are quiet, for as long as it has something.
+TEST(ReadyQueue, AWatchedDescriptorEndsTheWait) {
+  const HangGuard guard;
+  Crowd crowd(3);
+  FdPair pipe = std::move(*make_pipe());
+  ASSERT_FALSE(crowd.queue->watch(pipe.first.get(), 77));
+  std::thread writer([&] { EXPECT_EQ(::write(pipe.second.get(), "x", 1), 1); });
+  EXPECT_THAT(wait(*crowd.queue), ElementsAre(77));
+  EXPECT_THAT(wait(*crowd.queue), ElementsAre(77)) << "it is readable still";
+  writer.join();
+  crowd.queue->unwatch(pipe.first.get());
+  ASSERT_TRUE(send_message(*crowd.there[1], {}, 0));
+  EXPECT_THAT(wait(*crowd.queue), ElementsAre(1)) << "it is readable, but nobody wants to know";
 }
 
 // Another thread sends on the queue's own channels and sleeps for room: doorbells for the queue are not lost on it.
