@@ -128,6 +128,7 @@ struct Packet {
   std::uint32_t length = 0;
   std::uint32_t buffer = 0;  // for give_back()
   std::uint32_t queue = 0;
+  bool congested = false;  // as Frame::congested; endpoints only
 };
 
 enum class Command : std::uint8_t {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace viaduct {
@@ -30,6 +31,7 @@ using MacAddress = std::array<std::uint8_t, 6>;
 struct Frame {
   const std::byte* data = nullptr;
   std::uint32_t length = 0;
+  bool congested = false;  // received with a congestion mark (ECN), where the MAC tells them
 };
 
 enum class Link {
@@ -45,6 +47,17 @@ struct MacCounters {
   std::uint64_t receive_drops = 0;   // arrived, lost here: no room, or injected loss
 };
 
+// What a MAC can do, so that its user need not know its kind.
+struct Capabilities {
+  std::uint32_t max_frame = 0;      // as it is now: at most Mac::max_frame(), less once an interface's MTU was lowered
+  std::uint32_t segments = 1;       // frames of one length to one receiver that leave as one send; 1: each by itself
+  bool gathered_arrivals = false;   // frames of one sender may arrive as one receive
+  bool checked_arrivals = false;    // a checksum below (Ethernet's, UDP's) has been compared; wires have none
+  bool congestion_marks = false;    // Frame::congested is told, and what is sent may be marked on the way
+  bool probes_path_mtu = false;     // frames are never cut on the way, so one that arrives proves its length
+  std::string_view privilege = {};  // what making one takes: "CAP_NET_RAW"; empty: nothing, anybody may
+};
+
 class [[gnu::visibility("default")]] Mac {
  public:
   virtual ~Mac() = default;
@@ -56,6 +69,9 @@ class [[gnu::visibility("default")]] Mac {
     return Link::up;
   }
   virtual MacCounters counters() const = 0;  // from any thread
+  virtual Capabilities capabilities() const {
+    return {.max_frame = max_frame()};
+  }
 
   // Transmit half. Takes frames from the front and says how many; fewer than all means: full, offer the rest again.
   // What was taken is no longer looked at after the call.
@@ -68,6 +84,10 @@ class [[gnu::visibility("default")]] Mac {
 
   // Readable when frames may have arrived: what an idle processor sleeps on. -1: there is none, it must be polled.
   virtual int fd() const {
+    return -1;
+  }
+  // Writable when there is room again, after transmit() has taken less than all. -1: there is none.
+  virtual int transmit_fd() const {
     return -1;
   }
 };

@@ -18,6 +18,8 @@ class ForwardingMac : public Mac {
   std::size_t receive(std::span<Frame> frames) override { return mac_->receive(frames); }
   void release(std::size_t count) override { mac_->release(count); }
   int fd() const override { return mac_->fd(); }
+  int transmit_fd() const override { return mac_->transmit_fd(); }
+  Capabilities capabilities() const override { return mac_->capabilities(); }
 
  protected:
   const std::unique_ptr<Mac> mac_;

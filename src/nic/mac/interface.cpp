@@ -53,6 +53,13 @@ Link link_of(int socket, int index) {
   return (request.ifr_flags & IFF_UP) != 0 ? Link::up : Link::down;
 }
 
+std::uint32_t frame_now(int socket, int index, std::uint32_t unknown) {
+  ifreq request{};
+  request.ifr_ifindex = index;
+  if (::ioctl(socket, SIOCGIFNAME, &request) != 0 || ::ioctl(socket, SIOCGIFMTU, &request) != 0) return unknown;
+  return static_cast<std::uint32_t>(request.ifr_mtu) + kEthernetHeader;
+}
+
 bool is_veth(int socket, const std::string& name) {
   auto request = request_for(name);
   if (!request) return false;

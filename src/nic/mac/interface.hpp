@@ -20,6 +20,8 @@ struct Interface {
 Result<Interface> find_interface(int socket, const std::string& name);
 // Up: administratively; a cable that is not plugged in is not looked at.
 Link link_of(int socket, int index);
+// The longest frame that its MTU allows now; `unknown` where the interface is gone.
+std::uint32_t frame_now(int socket, int index, std::uint32_t unknown);
 // Joined to another interface in memory: veth.
 bool is_veth(int socket, const std::string& name);
 Status set_mtu(int socket, const std::string& name, std::uint32_t mtu);

@@ -96,10 +96,17 @@ class PacketMac final : public Mac {
   std::uint32_t max_frame() const override { return max_frame_; }
   Link link() const override { return link_of(sender_.get(), interface_.index); }
   MacCounters counters() const override;
+  Capabilities capabilities() const override {
+    return {.max_frame = std::min(max_frame_, frame_now(sender_.get(), interface_.index, max_frame_)),
+            .checked_arrivals = true,
+            .probes_path_mtu = true,
+            .privilege = "CAP_NET_RAW"};
+  }
   std::size_t transmit(std::span<const Frame> frames) override;
   std::size_t receive(std::span<Frame> frames) override;
   void release(std::size_t count) override { ring_.release(count); }
   int fd() const override { return gone_.load(std::memory_order_relaxed) ? -1 : receiver_.get(); }
+  int transmit_fd() const override { return sender_.get(); }
 
  private:
   std::size_t send_batch(std::span<const Frame> frames, bool& full);

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "base/fd.hpp"
@@ -49,6 +50,14 @@ class UdpMac final : public UdpSwitch {
   std::size_t receive(std::span<Frame> frames) override;
   void release(std::size_t count) override { slots_.release(count); }
   int fd() const override { return socket_.get(); }
+  int transmit_fd() const override { return socket_.get(); }
+  Capabilities capabilities() const override {
+    return {.max_frame = max_frame_,
+            .segments = most_segment_.load(std::memory_order_relaxed) != 0 ? std::uint32_t{kMostSegments} : 1,
+            .gathered_arrivals = true,
+            .checked_arrivals = true,
+            .probes_path_mtu = is_switch_};
+  }
 
   MacAddress keep_peer(const sockaddr* address, std::uint32_t length) override;
   MacAddress know_peer(const sockaddr* address, std::uint32_t length) override;
@@ -72,8 +81,8 @@ class UdpMac final : public UdpSwitch {
   const std::string name_;
   const MacAddress address_;
   const std::uint32_t max_frame_;
-  std::uint32_t most_segment_;  // longest frame that can be one of several; 0: none
-  std::size_t ungrouped_ = 0;   // frames that go one by one: as a group they were refused
+  std::atomic<std::uint32_t> most_segment_;  // longest frame that can be one of several; 0: none
+  std::size_t ungrouped_ = 0;                // frames that go one by one: as a group they were refused
   const bool is_switch_;
   UdpPeers peers_;  // of a switch
   MacCounts counts_;
@@ -102,7 +111,7 @@ std::size_t UdpMac::transmit(std::span<const Frame> frames) {
 // How many of the first frames can go together: to one peer, all as long as the first, the last possibly shorter.
 std::size_t UdpMac::group_at(std::span<const Frame> frames) const {
   const std::uint32_t length = frames[0].length;
-  if (length > most_segment_ || ungrouped_ > 0) return 1;
+  if (length > most_segment_.load(std::memory_order_relaxed) || ungrouped_ > 0) return 1;
   std::size_t count = 1;
   for (std::uint32_t bytes = length; count < std::min(frames.size(), kMostSegments); ++count) {
     if (frames[count].length > length || bytes + frames[count].length > kMostGathered) break;
@@ -174,7 +183,7 @@ std::size_t UdpMac::send_batch(std::span<const Frame> frames, bool& full) {
       break;
   }
   if (grouped_[0] > 1) {  // the device on the way cannot, for good; or the way has become too narrow for these
-    if (errno == EIO) most_segment_ = 0;
+    if (errno == EIO) most_segment_.store(0, std::memory_order_relaxed);
     ungrouped_ = grouped_[0];
     return 0;
   }
