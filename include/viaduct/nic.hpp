@@ -80,6 +80,13 @@ struct Steering {
   std::uint16_t ether_type = 0;  // 0: any
 };
 
+// Where a frame says which endpoint it is for: a 16-bit number, little endian, in frames of that EtherType. 0 is for
+// every endpoint that listens.
+struct EndpointPlace {
+  std::uint16_t ether_type = 0;
+  std::uint16_t offset = 0;  // from the beginning of the frame
+};
+
 // Looks at received frames before they go to the host, on the processor that handles Receive Complete: once a batch.
 class [[gnu::visibility("default")]] Filter {
  public:

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,7 +33,12 @@ struct PacketMacOptions {
   std::uint32_t max_frame = 0;              // 0: as the interface's MTU says
   std::uint16_t ether_type = 0;             // only these frames; 0: any
   std::vector<FilterInstruction> filter{};  // instead of ether_type: a program of one's own
-  bool promiscuous = true;                  // the host behind the adapter has an address of its own
+  // Instead of both, for one process among several on the interface: only frames for the endpoint of that id, and those
+  // for every endpoint if it listens for them; of other hosts' only where promiscuous.
+  std::optional<EndpointPlace> endpoint_at{};
+  std::uint16_t endpoint = 0;
+  bool listens = true;
+  bool promiscuous = true;  // the host behind the adapter has an address of its own
   std::uint32_t ring_frames = 1024;
   bool express = true;  // on a veth: send through AF_XDP, which takes its queue 0, where that can be had
 };

@@ -60,10 +60,35 @@ Status bind_to(int socket, int index, std::uint16_t protocol) {
   return Error::from_errno("bind a packet socket");
 }
 
+// Frames of one endpoint. Jumps count the instructions that they pass over.
+std::vector<FilterInstruction> program_for(const PacketMacOptions& options, const EndpointPlace& place) {
+  const auto swapped = static_cast<std::uint16_t>(options.endpoint << 8 | options.endpoint >> 8);
+  std::vector<FilterInstruction> program{{BPF_LD | BPF_H | BPF_ABS, 0, 0, 12},
+                                         {BPF_JMP | BPF_JEQ | BPF_K, 1, 0, place.ether_type},
+                                         {BPF_RET | BPF_K, 0, 0, 0}};
+  if (!options.promiscuous) {
+    program.push_back({BPF_LD | BPF_B | BPF_ABS, 0, 0, static_cast<std::uint32_t>(SKF_AD_OFF + SKF_AD_PKTTYPE)});
+    program.push_back({BPF_JMP | BPF_JEQ | BPF_K, 0, 1, PACKET_OTHERHOST});
+    program.push_back({BPF_RET | BPF_K, 0, 0, 0});
+  }
+  program.push_back({BPF_LD | BPF_H | BPF_ABS, 0, 0, place.offset});  // ends with 0 where the frame is too short
+  if (options.listens) {
+    program.push_back({BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0});
+    program.push_back({BPF_RET | BPF_K, 0, 0, UINT32_MAX});
+  }
+  program.push_back({BPF_JMP | BPF_JEQ | BPF_K, 1, 0, swapped});
+  program.push_back({BPF_RET | BPF_K, 0, 0, 0});
+  program.push_back({BPF_RET | BPF_K, 0, 0, UINT32_MAX});
+  return program;
+}
+
+// It stays for the life of the socket, whoever gets hold of that.
 Status attach_filter(int socket, const PacketMacOptions& options) {
   static_assert(sizeof(FilterInstruction) == sizeof(sock_filter));
   std::vector<FilterInstruction> program = options.filter;
-  if (program.empty() && options.ether_type != 0)
+  if (options.endpoint_at)
+    program = program_for(options, *options.endpoint_at);
+  else if (program.empty() && options.ether_type != 0)
     program = {{BPF_LD | BPF_H | BPF_ABS, 0, 0, 12},
                {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, options.ether_type},
                {BPF_RET | BPF_K, 0, 0, UINT32_MAX},
@@ -71,8 +96,12 @@ Status attach_filter(int socket, const PacketMacOptions& options) {
   if (program.empty()) return {};
   const sock_fprog description{static_cast<unsigned short>(program.size()),
                                reinterpret_cast<sock_filter*>(program.data())};
-  if (::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &description, sizeof description) == 0) return {};
-  return Error::from_errno(fmt::format("attach a filter of {} instructions", program.size()));
+  if (::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &description, sizeof description) != 0)
+    return Error::from_errno(fmt::format("attach a filter of {} instructions", program.size()));
+  const int locked = 1;
+  if (::setsockopt(socket, SOL_SOCKET, SO_LOCK_FILTER, &locked, sizeof locked) != 0)
+    return Error::from_errno("lock the filter");
+  return {};
 }
 
 class PacketMac final : public Mac {
@@ -98,7 +127,7 @@ class PacketMac final : public Mac {
   MacCounters counters() const override;
   Capabilities capabilities() const override {
     return {.max_frame = std::min(max_frame_, frame_now(sender_.get(), interface_.index, max_frame_)),
-            .checked_arrivals = true,
+            .checked_arrivals = true,  // by the card, where there is one
             .probes_path_mtu = true,
             .privilege = "CAP_NET_RAW"};
   }
@@ -260,7 +289,9 @@ Result<std::unique_ptr<Mac>> open_packet_mac(const PacketMacOptions& options) {
     if (::setsockopt(receiver.get(), SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership, sizeof membership) != 0)
       return Error::from_errno("hear every frame (promiscuous)");
   }
-  VIADUCT_CHECK(bind_to(receiver.get(), interface.index, ETH_P_ALL));
+  // An endpoint's socket is not even asked about frames of other types.
+  const std::uint16_t heard = options.endpoint_at ? options.endpoint_at->ether_type : std::uint16_t{ETH_P_ALL};
+  VIADUCT_CHECK(bind_to(receiver.get(), interface.index, heard));
   VIADUCT_CHECK(set(sender.get(), PACKET_QDISC_BYPASS, 1, "go past the queueing discipline"));
   VIADUCT_CHECK(bind_to(sender.get(), interface.index, 0));
   std::optional<XdpSender> express;
