@@ -1,6 +1,6 @@
 # libviaduct-sockets: what `viaduct run` preloads. It lives inside other people's programs, so it brings nothing along:
 # the few parts of `base` that it needs are compiled in, with a small log of its own, and the C++ library is linked in.
-set(sockets_base segment fd clock spin config copy_loop far_reader)
+set(sockets_base segment fd socket_message clock spin config copy_loop far_reader)
 list(TRANSFORM sockets_base PREPEND ${CMAKE_SOURCE_DIR}/src/base/)
 list(TRANSFORM sockets_base APPEND .cpp)
 add_library(viaduct-sockets-library SHARED $<TARGET_OBJECTS:viaduct-sockets> ${sockets_base})

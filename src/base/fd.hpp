@@ -1,10 +1,7 @@
-// An owned file descriptor, and passing descriptors over a UNIX socket.
+// An owned file descriptor.
 #pragma once
 
-#include <cstddef>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "base/result.hpp"
 
@@ -36,14 +33,5 @@ struct FdPair {
 };
 Result<FdPair> make_socket_pair(int type);  // AF_UNIX, close-on-exec
 Result<FdPair> make_pipe();                 // first reads, second writes; close-on-exec
-
-// One message of `bytes` with up to 16 descriptors. Receiving takes exactly one such message; descriptors arrive
-// close-on-exec, and any the caller did not ask for are closed.
-struct FdMessage {
-  std::vector<std::byte> bytes;
-  std::vector<Fd> fds;
-};
-Status send_with_fds(int socket, std::span<const std::byte> bytes, std::span<const int> fds);
-Result<FdMessage> receive_with_fds(int socket, std::size_t max_bytes, std::size_t max_fds);
 
 }  // namespace viaduct

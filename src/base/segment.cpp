@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/config.hpp"
+#include "base/socket_message.hpp"
 
 namespace viaduct {
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "base/fd.hpp"
+#include "base/socket_message.hpp"
 
 namespace viaduct::copy {
 
@@ -42,9 +42,8 @@ class ControlSocket {
 
  private:
   Fd socket_;
-  std::size_t have_ = 0;  // bytes of a message that came in parts
+  MessageReader reader_;
   ControlMessage partial_{};
-  Fd partial_fd_;
 };
 
 }  // namespace viaduct::copy

@@ -30,9 +30,6 @@ struct Agreement {
 // EPROTO: not a Viaduct peer, or of another version. EACCES: another user. ETIMEDOUT. ECONNRESET: it went away.
 Result<Agreement> shake_hands(int socket, Deadline deadline, const HandshakeOptions& options);
 
-// The user at the other end must be ours. EACCES.
-Status check_user(uid_t peer);
-
 namespace handshake_format {
 
 constexpr std::uint64_t kMagic = 0x6b6e696c616d6461;  // "admalink", little endian

@@ -2,16 +2,12 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "base/config.hpp"
 #include "base/log.hpp"
-#include "base/segment.hpp"
 #include "via/vipl_fork.hpp"
 #include "via/vipl_nic.hpp"
 
@@ -19,13 +15,10 @@ namespace viaduct::vipl {
 
 namespace {
 
+using meeting::Peers;
+
 constexpr std::uint64_t kMagic = 0x6f6c6c65486c7056;  // "VplHello", little endian
 constexpr std::uint32_t kVersion = 1;
-constexpr int kBacklog = 4096;
-
-bool any_peer() {
-  return Config::process().text("VIADUCT_PEERS") == "any";
-}
 
 std::string hex(const std::uint8_t* bytes, std::size_t length) {
   std::string text;
@@ -37,31 +30,8 @@ std::string discriminator_of(const WireAddress& address) {
   return hex(address.bytes + address.host_length, address.discriminator_length);
 }
 
-struct SocketAddress {
-  sockaddr_un name{};
-  socklen_t length = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&name); }
-};
-
-// Names that are too long for a socket are told apart by their hash; the Hello says the whole of them.
-SocketAddress socket_address(std::string path) {
-  SocketAddress address;
-  const std::size_t most = sizeof address.name.sun_path - 1;
-  if (path.size() > most) path = fmt::format("{}#{:016x}", path.substr(0, most - 17), layout_hash(path));
-  address.name.sun_family = AF_UNIX;
-  path.copy(address.name.sun_path + 1, path.size());
-  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
-  return address;
-}
-
 std::string prefix() {
-  return any_peer() ? "viaduct/via/any" : fmt::format("viaduct/via/{}", ::geteuid());
-}
-
-Result<Fd> make_socket() {
-  Fd made(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!made) return Error::from_errno("make a UNIX socket");
-  return made;
+  return meeting::any_user_may(Peers::by_setting) ? "viaduct/via/any" : fmt::format("viaduct/via/{}", ::geteuid());
 }
 
 bool sane(const WireAddress& address) {
@@ -103,48 +73,13 @@ int compare(const WireAddress& a, const WireAddress& b) {
 }
 
 std::string server_name(const WireAddress& address) {
-  return fmt::format("{}/server/{}", prefix(), discriminator_of(address));
+  return meeting::fit_name(fmt::format("{}/server/{}", prefix(), discriminator_of(address)));
 }
 
 std::string peer_name(const WireAddress& a, const WireAddress& b) {
   std::string first = discriminator_of(a), second = discriminator_of(b);
   if (second < first) std::swap(first, second);
-  return fmt::format("{}/peers/{}/{}", prefix(), first, second);
-}
-
-// ---- sockets
-
-Result<Fd> listen_at(const std::string& name) {
-  const SocketAddress address = socket_address(name);
-  VIADUCT_TRY(Fd listener, make_socket());
-  if (::bind(listener.get(), address.get(), address.length) != 0 || ::listen(listener.get(), kBacklog) != 0)
-    return Error::from_errno(fmt::format("wait for connections at {}", name));
-  return listener;
-}
-
-Result<Fd> accept_at(int listener) {
-  Fd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket && (errno == EINTR || errno == ECONNABORTED)) errno = EAGAIN;
-  if (!socket) return Error::from_errno("accept a connection");
-  return socket;
-}
-
-Result<Fd> connect_at(const std::string& name) {
-  const SocketAddress address = socket_address(name);
-  VIADUCT_TRY(Fd socket, make_socket());
-  if (::connect(socket.get(), address.get(), address.length) == 0) return socket;
-  return Error::from_errno(fmt::format("connect to {}", name));
-}
-
-Result<pid_t> check_peer(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return Error::from_errno("ask who the peer is");
-  if (peer.uid != ::geteuid() && !any_peer())
-    return Error(EACCES,
-                 fmt::format("refused: the peer is user {}, this process is user {}; VIADUCT_PEERS=any allows it",
-                             peer.uid, ::geteuid()));
-  return peer.pid;
+  return meeting::fit_name(fmt::format("{}/peers/{}/{}", prefix(), first, second));
 }
 
 // ---- the handshake
@@ -172,14 +107,14 @@ bool Handshake::make_channel(Make make) {
 }
 
 Result<std::unique_ptr<Handshake>> Handshake::open(Fd socket) {
-  VIADUCT_TRY(const pid_t peer, check_peer(socket.get()));
+  VIADUCT_TRY(const pid_t peer, meeting::check_peer(socket.get(), Peers::by_setting));
   std::unique_ptr<Handshake> made(new Handshake(std::move(socket), peer, true));
   made->began_ns = Clock::steady().now_ns();
   return made;
 }
 
 Result<std::unique_ptr<Handshake>> Handshake::join(Fd socket, const Hello& mine, int table_fd) {
-  VIADUCT_TRY(const pid_t peer, check_peer(socket.get()));
+  VIADUCT_TRY(const pid_t peer, meeting::check_peer(socket.get(), Peers::by_setting));
   Hello hello = mine;
   hello.magic = kMagic;
   hello.version = kVersion;
@@ -195,6 +130,7 @@ Handshake::Step Handshake::fail() {
 
 Handshake::Step Handshake::advance() {
   for (;;) {
+    const Expecting before = expecting_;
     Step step = Step::gone;
     switch (expecting_) {
       case Expecting::hello:
@@ -214,65 +150,47 @@ Handshake::Step Handshake::advance() {
       case Expecting::nothing:
         break;
     }
-    const bool goes_on = step == Step::pending && have_ == SIZE_MAX;  // a whole message was taken
-    if (!goes_on) return step;
-    have_ = 0;
+    if (step != Step::pending || expecting_ == before) return step;
   }
 }
 
-// Fills the buffer with `size` bytes; done: they are all there.
-Handshake::Step Handshake::read(std::size_t size) {
-  iovec io{buffer_.data() + have_, size - have_};
-  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t got = ::recvmsg(descriptor(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Step::pending;
-  for (cmsghdr* part = got < 0 ? nullptr : CMSG_FIRSTHDR(&message); part != nullptr;
-       part = CMSG_NXTHDR(&message, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t i = 0; i < (part->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      table_.reset(fd);
-    }
+template <class Message>
+Handshake::Step Handshake::read(Message& message) {
+  switch (reader_.read(descriptor(), std::as_writable_bytes(std::span(&message, 1)))) {
+    case MessageReader::Step::whole:
+      return Step::done;
+    case MessageReader::Step::pending:
+      return Step::pending;
+    case MessageReader::Step::closed:
+    case MessageReader::Step::failed:
+      break;
   }
-  if (got <= 0) return fail();
-  have_ += static_cast<std::size_t>(got);
-  return have_ == size ? Step::done : Step::pending;
+  return fail();
 }
 
 Handshake::Step Handshake::take_hello() {
-  if (const Step step = read(sizeof(Hello)); step != Step::done) return step;
-  std::memcpy(&theirs_, buffer_.data(), sizeof theirs_);
+  if (const Step step = read(theirs_); step != Step::done) return step;
+  table_ = reader_.take_fd();
   const bool fits = theirs_.magic == kMagic && theirs_.version == kVersion && theirs_.slot < kMostVis && table_ &&
                     sane(theirs_.local) && sane(theirs_.remote);
   if (!fits) {
     log::fault("connect: the peer does not speak this protocol, or another version of it; update the older side");
     return fail();
   }
-  have_ = SIZE_MAX;
   expecting_ = opener_ ? Expecting::decision : Expecting::answer;
   return Step::pending;
 }
 
 Handshake::Step Handshake::take_answer() {
-  if (const Step step = read(sizeof(Answer)); step != Step::done) return step;
-  Answer answer;
-  std::memcpy(&answer, buffer_.data(), sizeof answer);
-  if (answer.magic != kMagic || answer.verdict > VIP_ERROR_NOT_SUPPORTED) return fail();
-  verdict_ = static_cast<VIP_RETURN>(answer.verdict);
+  if (const Step step = read(answer_); step != Step::done) return step;
+  if (answer_.magic != kMagic || answer_.verdict > VIP_ERROR_NOT_SUPPORTED) return fail();
+  verdict_ = static_cast<VIP_RETURN>(answer_.verdict);
   expecting_ = verdict_ == VIP_SUCCESS ? Expecting::channel : Expecting::nothing;
-  if (verdict_ != VIP_SUCCESS) return Step::refused;
-  have_ = SIZE_MAX;
-  return Step::pending;
+  return verdict_ == VIP_SUCCESS ? Step::pending : Step::refused;
 }
 
 Handshake::Step Handshake::take_channel_segment() {
-  if (!wait_readable(socket_.get(), Deadline::at_ns(0))) return Step::pending;
+  if (!meeting::wait_for(socket_.get(), POLLIN, Deadline::at_ns(0))) return Step::pending;
   std::error_code fault;
   if (!make_channel([&](int socket) { return via::join_channel(socket, 0, fault); })) return fail();
   expecting_ = Expecting::nothing;
@@ -280,10 +198,8 @@ Handshake::Step Handshake::take_channel_segment() {
 }
 
 Handshake::Step Handshake::take_confirmation() {
-  if (const Step step = read(sizeof(Answer)); step != Step::done) return step;
-  Answer answer;
-  std::memcpy(&answer, buffer_.data(), sizeof answer);
-  if (answer.magic != kMagic || answer.verdict != VIP_SUCCESS) return fail();
+  if (const Step step = read(answer_); step != Step::done) return step;
+  if (answer_.magic != kMagic || answer_.verdict != VIP_SUCCESS) return fail();
   expecting_ = Expecting::nothing;
   return Step::done;
 }
@@ -296,7 +212,6 @@ bool Handshake::accept(const Hello& mine, int table_fd, const via::ChannelOption
     return false;
   std::error_code fault;
   expecting_ = Expecting::confirmation;
-  have_ = 0;
   return make_channel([&](int socket) { return via::open_channel(socket, options, fault); });
 }
 
@@ -313,14 +228,6 @@ void Handshake::refuse(VIP_RETURN verdict) {
 bool Handshake::other_has_left() const {
   pollfd entry{descriptor(), POLLRDHUP, 0};
   return ::poll(&entry, 1, 0) > 0;
-}
-
-bool Handshake::wait_readable(int fd, Deadline deadline) {
-  const Clock& clock = Clock::steady();
-  timespec left{};
-  if (!deadline.is_never()) left = to_timespec(deadline.left_ns(clock.now_ns()));
-  pollfd entry{fd, POLLIN, 0};
-  return ::ppoll(&entry, 1, deadline.is_never() ? nullptr : &left, nullptr) > 0;
 }
 
 }  // namespace viaduct::vipl

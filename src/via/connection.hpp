@@ -9,17 +9,17 @@
 // anything or nothing, and is given up when the caller's time is over.
 #pragma once
 
+#include <poll.h>
 #include <viaduct/vipl.h>
 #include <viaduct/via.hpp>
 
-#include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/clock.hpp"
-#include "base/fd.hpp"
-#include "base/result.hpp"
+#include "base/meeting.hpp"
+#include "base/socket_message.hpp"
 
 namespace viaduct::vipl {
 
@@ -62,15 +62,10 @@ bool read_address(const VIP_NET_ADDRESS* from, WireAddress& to);
 void write_address(const WireAddress& from, VIP_NET_ADDRESS* to);
 int compare(const WireAddress& a, const WireAddress& b);
 
-// Names of sockets, without the leading zero byte.
+// Names to meet at (base/meeting.hpp).
+constexpr int kBacklog = 4096;  // connections that nobody has accepted yet
 std::string server_name(const WireAddress& address);
 std::string peer_name(const WireAddress& a, const WireAddress& b);
-
-Result<Fd> listen_at(const std::string& name);   // EADDRINUSE: somebody does
-Result<Fd> accept_at(int listener);              // EAGAIN: nobody came
-Result<Fd> connect_at(const std::string& name);  // ECONNREFUSED: nobody listens; EAGAIN: not now
-// The user at the other end must be allowed (VIADUCT_PEERS); its process.
-Result<pid_t> check_peer(int socket);
 
 class Handshake {
  public:
@@ -102,7 +97,6 @@ class Handshake {
   std::unique_ptr<via::Channel> take_channel();
   Fd take_table() { return std::move(table_); }
 
-  static bool wait_readable(int fd, Deadline deadline);
   bool other_has_left() const;
   std::uint64_t began_ns = 0;  // for whoever keeps those that say nothing
 
@@ -113,8 +107,8 @@ class Handshake {
   Step fail();
   template <class Make>
   bool make_channel(Make make);
-  // Nothing yet: pending.
-  Step read(std::size_t size);
+  template <class Message>
+  Step read(Message& message);
   Step take_hello();
   Step take_answer();
   Step take_channel_segment();
@@ -124,9 +118,9 @@ class Handshake {
   pid_t peer_;
   bool opener_;
   Expecting expecting_ = Expecting::hello;
-  std::array<std::byte, sizeof(Hello)> buffer_{};
-  std::size_t have_ = 0;
+  MessageReader reader_;
   Hello theirs_{};
+  Answer answer_{};
   Fd table_;
   std::unique_ptr<via::Channel> channel_;
   VIP_RETURN verdict_ = VIP_SUCCESS;
@@ -142,7 +136,7 @@ Handshake::Step Handshake::run(Deadline deadline, Cancelled cancelled) {
     const std::uint64_t now = clock.now_ns();
     if (deadline.expired(now) || cancelled()) return Step::pending;
     const std::uint64_t slice = std::min(deadline.left_ns(now), kSliceNs);
-    (void)wait_readable(descriptor(), Deadline::at_ns(now + slice));
+    (void)meeting::wait_for(descriptor(), POLLIN, Deadline::at_ns(now + slice));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/socket_message.hpp"
 #include "via/shm_channel.hpp"
 
 namespace viaduct::via {
@@ -68,32 +69,19 @@ void ShmChannel::ring_doorbell() {
 // one announcement at most.
 bool ShmChannel::read_socket(std::size_t most, int flags) {
   char bytes[kMostDoorbells];
-  iovec io{bytes, std::min(most, sizeof bytes)};
-  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
-  msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t got = ::recvmsg(socket_.get(), &message, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  Attached with;
+  const ssize_t got =
+      receive_part(socket_.get(), std::as_writable_bytes(std::span(bytes)).first(std::min(most, sizeof bytes)),
+                   flags | MSG_DONTWAIT, with);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (got <= 0) {
     note_peer_gone();
     return false;
   }
-  Fd queue;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t i = 0; i < (header->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-      queue = Fd(fd);
-    }
-  }
   if (std::memchr(bytes, kQueue, static_cast<std::size_t>(got)) == nullptr) return true;
   const std::uint32_t announced = peer_queues_read_ + 1;
   if ((flags & MSG_PEEK) == 0) peer_queues_read_ = announced;
-  if (announced > peer_queue_taken_) take_peer_queue(std::move(queue), announced);
+  if (announced > peer_queue_taken_) take_peer_queue(with.last_fd(), announced);
   return true;
 }
 

@@ -41,7 +41,7 @@ via::ChannelOptions channel_for(std::size_t max_transfer) {
 // ---- listeners
 
 Result<std::shared_ptr<Listener>> Listener::make(const std::string& name) {
-  VIADUCT_TRY(Fd fd, listen_at(name));
+  VIADUCT_TRY(Fd fd, meeting::listen_at(name, kBacklog));
   close_in_children(fd.get());
   return std::shared_ptr<Listener>(new Listener(std::move(fd)));
 }
@@ -52,7 +52,7 @@ Listener::~Listener() {
 
 void Listener::accept_all() {
   for (;;) {
-    auto socket = accept_at(fd_.get());
+    auto socket = meeting::accept_at(fd_.get());
     if (!socket) return;
     auto handshake = Handshake::open(std::move(*socket));
     if (handshake)
@@ -195,7 +195,7 @@ VIP_RETURN request(Vi& vi, const Hello& hello, Deadline deadline) {
   bool found = false;
   for (std::uint64_t nap = kFirstPauseNs;; pause(nap, deadline)) {
     if (!is_pending(vi)) return VIP_INVALID_STATE;
-    auto socket = connect_at(name);
+    auto socket = meeting::connect_at(name);
     if (socket) {
       auto handshake = Handshake::join(std::move(*socket), hello, table);
       if (!handshake && handshake.error().code() == EACCES) {

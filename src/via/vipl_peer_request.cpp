@@ -54,12 +54,13 @@ void PeerRequest::seek() {
 
 void PeerRequest::try_to_listen() {
   if (!listener_) {
-    auto listener = listen_at(name_);  // taken: by another request for the same two, which goes first
+    auto listener =
+        meeting::listen_at(name_, kBacklog);  // taken: by another request for the same two, which goes first
     if (!listener) return;
     listener_ = std::move(*listener);
     close_in_children(listener_.get());
   }
-  auto socket = accept_at(listener_.get());
+  auto socket = meeting::accept_at(listener_.get());
   if (!socket) return;
   auto handshake = Handshake::open(std::move(*socket));
   if (handshake)
@@ -69,7 +70,7 @@ void PeerRequest::try_to_listen() {
 }
 
 void PeerRequest::try_to_connect() {
-  auto socket = connect_at(name_);
+  auto socket = meeting::connect_at(name_);
   if (!socket) return;
   auto handshake = Handshake::join(std::move(*socket), mine_, table_fd_);
   if (handshake) handshake_ = std::move(*handshake);

@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "base/child.hpp"
+#include "base/socket_message.hpp"
 
 namespace viaduct {
 namespace {

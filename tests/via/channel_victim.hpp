@@ -13,7 +13,7 @@
 
 #include "base/child.hpp"
 #include "base/config.hpp"
-#include "base/fd.hpp"
+#include "base/socket_message.hpp"
 #include "base/log.hpp"
 #include "base/random.hpp"
 #include "base/segment.hpp"

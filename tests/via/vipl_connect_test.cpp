@@ -286,7 +286,7 @@ TEST_F(ViplConnect, AClientThatGaveUpIsNotConnected) {
 // ---- strangers
 
 int stranger(const std::string& name) {
-  auto socket = connect_at(name);
+  auto socket = meeting::connect_at(name);
   return socket ? socket->release() : -1;
 }
 

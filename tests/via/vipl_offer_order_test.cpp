@@ -329,7 +329,7 @@ TEST(ViplOfferOrder, SomebodyElsesReceivesAreNotWrittenTo) {
     remote.discriminator_length = static_cast<std::uint16_t>(second.size());
     second.copy(reinterpret_cast<char*>(remote.bytes), sizeof remote.bytes);
     for (;; ::usleep(500)) {
-      auto socket = connect_at(server_name(remote));
+      auto socket = meeting::connect_at(server_name(remote));
       if (!socket) continue;
       auto handshake = Handshake::join(std::move(*socket), hello, its_table.get());
       CHILD_EXPECT(static_cast<bool>(handshake));

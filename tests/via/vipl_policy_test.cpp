@@ -44,9 +44,9 @@ TEST_F(ViplPolicy, AnotherUserIsRefused) {
     Program own;
     CHILD_EXPECT(own.request(local.discriminator(), own.make_vi(), 20) == VIP_NO_MATCH);
     // It may know ours; then it finds that we are not of its user, and does not speak to us.
-    auto socket = connect_at(name);
+    auto socket = meeting::connect_at(name);
     CHILD_EXPECT(socket.ok());
-    CHILD_EXPECT(check_peer(socket->get()).error().code() == EACCES);
+    CHILD_EXPECT(meeting::check_peer(socket->get(), meeting::Peers::by_setting).error().code() == EACCES);
     // And if it speaks all the same, nobody listens.
     char byte = 0;
     (void)!::send(socket->get(), &byte, 1, MSG_NOSIGNAL);  // it may be closed already

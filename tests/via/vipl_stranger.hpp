@@ -35,7 +35,7 @@ class Stranger {
     remote.discriminator_length = static_cast<std::uint16_t>(name.size());
     name.copy(reinterpret_cast<char*>(remote.bytes), sizeof remote.bytes);
     for (int attempt = 0; attempt < 10'000; ++attempt) {
-      auto socket = connect_at(server_name(remote));
+      auto socket = meeting::connect_at(server_name(remote));
       if (!socket) {
         ::usleep(500);
         continue;
