@@ -1,9 +1,9 @@
-// via.hpp: channels, the one abstraction that sockets, message passing and virtual interfaces stand on.
+// via.hpp: channels, which virtual interfaces stand on, and whoever else wants messages without a socket in between.
 //
 // A channel is a connected pair of ends in two processes (or threads, or one): ordered messages, each with 32 bits of
-// immediate data, under flow control. A message is sent as one fragment, or as several when it is longer than
-// largest_fragment(); the receiver looks at each fragment in place and consumes it. Nothing blocks unless its name says
-// so.
+// immediate data, under flow control. What carries it is a transport's business: shared memory, or flows between hosts.
+// A message is sent as one fragment, or as several when it is longer than largest_fragment(); the receiver looks at
+// each fragment in place and consumes it. Nothing blocks unless its name says so.
 //
 //   via::Fragment fragment;
 //   while (channel.peek(fragment) == via::Got::fragment) { use(fragment); channel.consume(); }
@@ -26,7 +26,7 @@
 namespace viaduct::via {
 
 enum class Sent {
-  yes,
+  taken,   // the bytes are copied: the sender's memory is free. See delivered()
   full,    // no credit: try again when wait_to_send() or the ready queue says so
   closed,  // see close_reason()
 };
@@ -43,6 +43,8 @@ enum class CloseReason {
   peer_died,      // the peer's process is gone; what it sent before can still be received
   broken,         // the peer wrote something impossible
   closed_here,
+  timed_out,  // the peer was silent for too long where it owed an answer: nobody knows whether it lives
+  refused,    // the peer, or its host, did not want the connection
 };
 
 struct Fragment {
@@ -52,6 +54,25 @@ struct Fragment {
 };
 
 class ReadyQueue;
+class ReadyEntrance;
+
+// What only an end in shared memory has.
+class [[gnu::visibility("default")]] SharedEnd {
+ public:
+  // For poll, select and epoll: arm_to_receive() and then sleep until the descriptor is readable. False: there is
+  // something already. disarm() after waking, whatever the reason. The peer holds the other end of it, and nobody else.
+  virtual int descriptor() const = 0;
+  virtual bool arm_to_receive() = 0;
+  virtual void disarm() = 0;
+
+  // 64 bytes for each side in the memory of the channel, 0 to begin with: for whoever talks over it. Both can write
+  // both. They last as long as what is in the rings.
+  enum class Whose { ours, theirs };
+  virtual std::byte* words(Whose whose) const = 0;
+
+ protected:
+  ~SharedEnd() = default;
+};
 
 class [[gnu::visibility("default")]] Channel {
  public:
@@ -63,8 +84,11 @@ class [[gnu::visibility("default")]] Channel {
   // on.
   virtual Sent try_send(std::span<const iovec> pieces, std::uint32_t immediate, bool more = false) = 0;
   virtual std::size_t largest_fragment() const = 0;
-  // How many fragments of up to `length` bytes can be sent now without being refused.
+  // How many fragments of up to `length` bytes can be sent now without being refused, at least.
   virtual std::size_t credits(std::size_t length = 0) = 0;
+  // How many of the fragments that were taken have reached the peer's side, where nothing can happen to them any more
+  // but the peer's end.
+  virtual std::uint64_t delivered() const = 0;
 
   virtual Got peek(Fragment & fragment) = 0;
   virtual void consume() = 0;
@@ -78,11 +102,9 @@ class [[gnu::visibility("default")]] Channel {
   virtual std::error_code wait_to_receive(int timeout_ms) = 0;
   virtual std::error_code wait_to_send(std::size_t length, int timeout_ms) = 0;
 
-  // For poll, select and epoll: arm_to_receive() and then sleep until the descriptor is readable. False: there is
-  // something already. disarm() after waking, whatever the reason.
-  virtual int descriptor() const = 0;
-  virtual bool arm_to_receive() = 0;
-  virtual void disarm() = 0;
+  // Does what does not happen by itself: frames come in and go out, and what is due is done. Whoever polls calls it
+  // where there was nothing; whoever sleeps, or looks into a ready queue, need not. True: something moved.
+  virtual bool progress() = 0;
 
   // How often this side had to wake the peer, and was refused for want of credit.
   struct Statistics {
@@ -95,10 +117,14 @@ class [[gnu::visibility("default")]] Channel {
   };
   virtual Statistics statistics() const = 0;
 
-  // 64 bytes for each side in the memory of the channel, 0 to begin with: for whoever talks over it. Both can write
-  // both. They last as long as what is in the rings.
-  enum class Whose { ours, theirs };
-  virtual std::byte* words(Whose whose) const = 0;
+  // Null where the peer is on another host.
+  virtual SharedEnd* shared() {
+    return nullptr;
+  }
+
+  // For ready queues.
+  virtual std::error_code enter(ReadyEntrance & entrance, std::uint64_t tag) = 0;
+  virtual void leave(ReadyEntrance & entrance) = 0;
 
  protected:
   Channel() = default;

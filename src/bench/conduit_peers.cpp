@@ -64,7 +64,7 @@ class ChannelConduit final : public Conduit {
       const iovec piece{buffer_.data() + sent, part};
       const via::Sent answer = end_->try_send({&piece, 1}, 0, sent + part < size);
       if (answer == via::Sent::closed) give_up("a channel closed");
-      if (answer == via::Sent::yes) sent += part;
+      if (answer == via::Sent::taken) sent += part;
     }
   }
   void receive(std::size_t size) override {

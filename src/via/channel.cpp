@@ -95,7 +95,7 @@ std::unique_ptr<Channel> join_channel(int socket, int timeout_ms, std::error_cod
 }
 
 std::unique_ptr<ReadyQueue> ReadyQueue::make(std::uint32_t most_channels, std::error_code& fault) {
-  auto queue = ShmReadyQueue::make(most_channels);
+  auto queue = ReadyQueueOfSources::make(most_channels);
   fault = queue ? std::error_code() : code(queue.error());
   return queue ? std::move(*queue) : nullptr;
 }

@@ -93,7 +93,7 @@ Handshake::~Handshake() {
 }
 
 std::unique_ptr<via::Channel> Handshake::take_channel() {
-  if (channel_) keep_in_children(channel_->descriptor());
+  if (channel_) keep_in_children(channel_->shared()->descriptor());
   return std::move(channel_);
 }
 
@@ -102,7 +102,7 @@ template <class Make>
 bool Handshake::make_channel(Make make) {
   keep_in_children(socket_.get());
   channel_ = make(socket_.release());
-  if (channel_) close_in_children(channel_->descriptor());
+  if (channel_) close_in_children(channel_->shared()->descriptor());
   return channel_ != nullptr;
 }
 
@@ -194,7 +194,7 @@ Handshake::Step Handshake::take_channel_segment() {
   std::error_code fault;
   if (!make_channel([&](int socket) { return via::join_channel(socket, 0, fault); })) return fail();
   expecting_ = Expecting::nothing;
-  return send_message(channel_->descriptor(), Answer{kMagic, VIP_SUCCESS, 0}) ? Step::done : fail();
+  return send_message(channel_->shared()->descriptor(), Answer{kMagic, VIP_SUCCESS, 0}) ? Step::done : fail();
 }
 
 Handshake::Step Handshake::take_confirmation() {

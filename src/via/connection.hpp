@@ -93,7 +93,7 @@ class Handshake {
   const Hello& theirs() const { return theirs_; }
   VIP_RETURN verdict() const { return verdict_; }
   pid_t peer() const { return peer_; }
-  int descriptor() const { return channel_ ? channel_->descriptor() : socket_.get(); }
+  int descriptor() const { return channel_ ? channel_->shared()->descriptor() : socket_.get(); }
   std::unique_ptr<via::Channel> take_channel();
   Fd take_table() { return std::move(table_); }
 

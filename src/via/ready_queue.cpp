@@ -1,123 +1,88 @@
 #include "via/ready_queue.hpp"
 
-#include <fmt/format.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/config.hpp"
-#include "base/log.hpp"
 
 namespace viaduct::via {
 
 namespace {
 
 constexpr std::uint32_t kLooksPerSocketCheck = 8192;
-constexpr std::size_t kHintsPerLook = 32;
-constexpr std::uint64_t kWatchedMark = std::uint64_t{1}
-                                       << 32;  // in an event: a watched descriptor, no channel's number
-
-Result<HintQueue> hints_of(const Segment& segment, std::uint32_t capacity) {
-  return HintQueue::attach(segment.payload().subspan(sizeof(ReadyQueueHeader)), capacity);
-}
-
-// The peer's: its number is copied once, then checked against the size.
-Result<HintQueue> peer_hints_of(const Segment& segment) {
-  if (segment.payload().size() < sizeof(ReadyQueueHeader))
-    return Error(EPROTO, "ready queue: the segment is too small");
-  const auto* const capacity = &segment.as<ReadyQueueHeader>()->capacity;
-  return hints_of(segment, *const_cast<const volatile std::uint32_t*>(capacity));
-}
+// In an event, beside channels' numbers.
+constexpr std::uint64_t kWatched = std::uint64_t{1} << 32;    // and the descriptor
+constexpr std::uint64_t kOfASource = std::uint64_t{1} << 33;  // looked at anyway
 
 }  // namespace
 
-// The sending side's end of it, under the mutex: the descriptor comes from the peer and is checked like any segment.
-// Whatever is wrong with it, the peer is woken by the doorbell then.
-void ShmChannel::take_peer_queue(Fd fd, std::uint32_t queue) {
-  peer_queue_.reset();
-  peer_queue_segment_ = {};
-  peer_queue_taken_ = queue;
-  if (!fd) return;  // no room in our table of descriptors
-  auto segment = Segment::adopt(std::move(fd), kReadyQueueLayout);
-  auto hints = segment ? peer_hints_of(*segment) : Result<HintQueue>(segment.error());
-  if (hints) {
-    peer_queue_segment_ = std::move(*segment);
-    peer_queue_ = std::make_unique<HintQueue>(std::move(*hints));
-  } else if (!std::exchange(peer_queue_fault_logged_, true)) {
-    log::fault(hints.error().because("the peer's ready queue is not used").message());
-  }
-}
-
-Result<std::unique_ptr<ShmReadyQueue>> ShmReadyQueue::make(std::uint32_t most_channels) {
-  if (most_channels == 0 || most_channels > kMostHints)
-    return Error(EINVAL, fmt::format("ready queue: {} channels are not in 1..{}", most_channels, kMostHints));
-  VIADUCT_TRY(Segment segment, Segment::create({"viaduct-ready", kReadyQueueLayout,
-                                                sizeof(ReadyQueueHeader) + hint_queue_bytes(most_channels)}));
-  segment.as<ReadyQueueHeader>()->capacity = most_channels;
-  VIADUCT_TRY(HintQueue hints, hints_of(segment, most_channels));
-  hints.ready().promise_heavy_fence();
+Result<std::unique_ptr<ReadyQueueOfSources>> ReadyQueueOfSources::make(std::uint32_t most_channels) {
   Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) return Error::from_errno("ready queue");
-  return std::unique_ptr<ShmReadyQueue>(
-      new ShmReadyQueue(std::move(segment), std::move(hints), std::move(epoll), most_channels));
+  VIADUCT_TRY(ShmReadySource shared, ShmReadySource::make(most_channels, epoll.get()));
+  return std::unique_ptr<ReadyQueueOfSources>(new ReadyQueueOfSources(std::move(epoll), std::move(shared)));
 }
 
-ShmReadyQueue::ShmReadyQueue(Segment segment, HintQueue hints, Fd epoll, std::uint32_t capacity)
-    : segment_(std::move(segment)),
-      hints_(std::move(hints)),
-      epoll_(std::move(epoll)),
-      waiter_(Config::process().number("VIADUCT_SPIN_US") * 1000) {
-  for (std::uint32_t number = capacity; number > 0; --number) free_.push_back(number - 1);
-}
+ReadyQueueOfSources::ReadyQueueOfSources(Fd epoll, ShmReadySource shared)
+    : epoll_(std::move(epoll)),
+      shared_(std::move(shared)),
+      waiter_(Config::process().number("VIADUCT_SPIN_US") * 1000) {}
 
-ShmReadyQueue::~ShmReadyQueue() {
-  for (const Place& place : places_)
-    if (place.channel != nullptr) place.channel->leave_queue();
-}
+// ---- sources
 
-std::error_code ShmReadyQueue::add(Channel& channel, std::uint64_t tag) {
-  auto* const shm = dynamic_cast<ShmChannel*>(&channel);
-  if (shm == nullptr) return std::make_error_code(std::errc::not_supported);
-  if (free_.empty()) return std::make_error_code(std::errc::no_space_on_device);
-  const std::uint32_t number = free_.back();
+std::error_code ReadyQueueOfSources::add(ReadySource& source) {
+  for (Member& member : sources_)
+    if (member.source == &source) return ++member.channels, std::error_code();
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.u64 = number;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, shm->descriptor(), &event) != 0) return {errno, std::generic_category()};
-  if (auto joined = shm->join_queue(segment_, hints_, number); !joined) {
-    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, shm->descriptor(), nullptr);
-    return {joined.error().code(), std::generic_category()};
-  }
-  free_.pop_back();
-  if (number >= places_.size()) places_.resize(number + 1);
-  places_[number] = {.channel = shm, .tag = tag};
-  activate(number);  // whatever came before is seen by the first look
+  event.data.u64 = kOfASource;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, source.descriptor(), &event) != 0)
+    return {errno, std::generic_category()};
+  sources_.push_back({&source, 1});
   return {};
 }
 
-void ShmReadyQueue::remove(Channel& channel) {
-  for (std::uint32_t number = 0; number < places_.size(); ++number) {
-    if (places_[number].channel != &channel) continue;
-    places_[number].channel->leave_queue();
-    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, channel.descriptor(), nullptr);
-    std::erase(active_, number);
-    std::erase(lately_armed_, number);
-    places_[number] = {};
-    free_.push_back(number);
-  }
+void ReadyQueueOfSources::remove(ReadySource& source) {
+  const auto found = std::find_if(sources_.begin(), sources_.end(), [&](auto& one) { return one.source == &source; });
+  if (found == sources_.end() || --found->channels != 0) return;
+  (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, source.descriptor(), nullptr);
+  sources_.erase(found);
 }
 
-std::error_code ShmReadyQueue::watch(int descriptor, std::uint64_t tag) {
+std::size_t ReadyQueueOfSources::look_at_sources(std::span<std::uint64_t> tags) {
+  std::size_t taken = 0;
+  for (const Member& member : sources_) taken += member.source->take(tags.subspan(taken));
+  return taken;
+}
+
+// True: all of them; false: none, as one has news.
+bool ReadyQueueOfSources::prepare_sources() {
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    if (sources_[i].source->prepare_to_sleep()) continue;
+    sources_woke(i);
+    return false;
+  }
+  return true;
+}
+
+void ReadyQueueOfSources::sources_woke(std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) sources_[i].source->woke();
+}
+
+// ---- descriptors of other kinds
+
+std::error_code ReadyQueueOfSources::watch(int descriptor, std::uint64_t tag) {
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.u64 = kWatchedMark | static_cast<std::uint32_t>(descriptor);
+  event.data.u64 = kWatched | static_cast<std::uint32_t>(descriptor);
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) return {errno, std::generic_category()};
   watched_.push_back({descriptor, tag});
   return {};
 }
 
-void ShmReadyQueue::unwatch(int descriptor) {
+void ReadyQueueOfSources::unwatch(int descriptor) {
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   std::erase_if(watched_, [&](const Watched& one) {
     if (one.descriptor != descriptor) return false;
@@ -126,77 +91,7 @@ void ShmReadyQueue::unwatch(int descriptor) {
   });
 }
 
-void ShmReadyQueue::activate(std::uint32_t number) {
-  Place& place = places_[number];
-  place.looks_in_vain = 0;
-  if (place.active) return;
-  place.active = true;
-  active_.push_back(number);
-  // The one that was quiet longest makes room; if it has news after all it stays and the list is longer for a while.
-  if (active_.size() <= kMostActive) return;
-  std::size_t quietest = 0;
-  for (std::size_t i = 1; i + 1 < active_.size(); ++i)
-    if (places_[active_[i]].looks_in_vain > places_[active_[quietest]].looks_in_vain) quietest = i;
-  (void)try_to_arm(quietest);
-}
-
-// False: it has news and stays.
-bool ShmReadyQueue::try_to_arm(std::size_t active_index) {
-  const std::uint32_t number = active_[active_index];
-  Place& place = places_[number];
-  if (place.channel->has_news() || !place.channel->arm_for_queue()) {
-    place.looks_in_vain = 0;
-    return false;
-  }
-  place.active = false;
-  active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(active_index));
-  if (!std::exchange(place.lately_armed, true)) lately_armed_.push_back(number);
-  return true;
-}
-
-// While we sleep nobody is looked at directly: every channel is armed, so that its peer gives a hint and, as our own
-// word is armed too, rings the doorbell. False: one of them has news.
-bool ShmReadyQueue::try_to_arm_everybody() {
-  while (!active_.empty())
-    if (!try_to_arm(active_.size() - 1)) return false;
-  return true;
-}
-
-// The heavy fence of arming may pass over the peer's processor (fence.cpp): what the peer sent at that moment came
-// without a hint. It is in memory by the time of this look.
-void ShmReadyQueue::look_again_at_lately_armed() {
-  for (const std::uint32_t number : std::exchange(lately_armed_, {})) {
-    places_[number].lately_armed = false;
-    if (!places_[number].active && places_[number].channel->has_news()) activate(number);
-  }
-}
-
-void ShmReadyQueue::look_at_hints() {
-  std::uint32_t numbers[kHintsPerLook];
-  const std::size_t count = hints_.take(numbers);
-  for (std::size_t i = 0; i < count; ++i)
-    if (numbers[i] < places_.size() && places_[numbers[i]].channel != nullptr) activate(numbers[i]);
-}
-
-std::size_t ShmReadyQueue::look_at_active(std::span<std::uint64_t> tags) {
-  const std::size_t most = active_.size();
-  const std::size_t patience = kLooksInVain * kMostActive / std::max<std::size_t>(kMostActive, most);
-  std::size_t taken = 0;
-  for (std::size_t looked = 0; looked < most && taken < tags.size(); ++looked) {
-    if (next_active_ >= active_.size()) next_active_ = 0;
-    Place& place = places_[active_[next_active_]];
-    if (place.channel->has_news()) {
-      place.looks_in_vain = 0;
-      tags[taken++] = place.tag;
-    } else if (++place.looks_in_vain > patience && try_to_arm(next_active_)) {
-      continue;  // the next one stands in its place now
-    }
-    ++next_active_;
-  }
-  return taken;
-}
-
-std::size_t ShmReadyQueue::report_watched(std::span<std::uint64_t> tags) {
+std::size_t ReadyQueueOfSources::report_watched(std::span<std::uint64_t> tags) {
   std::size_t taken = 0;
   for (Watched& one : watched_) {
     if (!one.readable || taken == tags.size()) continue;
@@ -207,65 +102,69 @@ std::size_t ShmReadyQueue::report_watched(std::span<std::uint64_t> tags) {
   return taken;
 }
 
-std::size_t ShmReadyQueue::look(std::span<std::uint64_t> tags) {
-  if (!hints_.empty()) look_at_hints();
-  const std::size_t watched = watched_readable_ == 0 ? 0 : report_watched(tags);
-  return watched + look_at_active(tags.subspan(watched));
+// ---- looking
+
+// In turns, so that neither kind starves the other where tags are few.
+std::size_t ReadyQueueOfSources::look(std::span<std::uint64_t> tags) {
+  if (watched_readable_ != 0) [[unlikely]] {
+    const std::size_t watched = report_watched(tags);
+    return watched == tags.size() ? watched : watched + look(tags.subspan(watched));
+  }
+  if (sources_.empty()) [[likely]]
+    return shared_.look(tags);
+  shared_first_ = !shared_first_;
+  std::size_t taken = shared_first_ ? shared_.look(tags) : look_at_sources(tags);
+  taken += shared_first_ ? look_at_sources(tags.subspan(taken)) : shared_.look(tags.subspan(taken));
+  return taken;
 }
 
-std::size_t ShmReadyQueue::take(std::span<std::uint64_t> tags) {
+std::size_t ReadyQueueOfSources::take(std::span<std::uint64_t> tags) {
   if (++looks_ % kLooksPerSocketCheck == 0) {
-    look_again_at_lately_armed();
-    (void)look_at_sockets(0);  // peers that have gone give no hint
+    shared_.look_again_at_lately_armed();
+    (void)look_at_descriptors(Deadline::at_ns(0), Clock::steady());  // peers that have gone give no hint
   }
   return look(tags);
 }
 
 // How many had something to say; -1: a signal arrived.
-int ShmReadyQueue::look_at_sockets(int timeout_ms) {
+int ReadyQueueOfSources::look_at_descriptors(Deadline deadline, const Clock& clock) {
   epoll_event events[32];
-  const int count = ::epoll_wait(epoll_.get(), events, 32, timeout_ms);
+  int timeout = -1;
+  if (!deadline.is_never()) timeout = static_cast<int>((deadline.left_ns(clock.now_ns()) + 999'999) / 1'000'000);
+  const int count = ::epoll_wait(epoll_.get(), events, 32, timeout);
   for (int i = 0; i < count; ++i) {
-    if ((events[i].data.u64 & kWatchedMark) != 0) {
-      for (Watched& one : watched_)
-        if (one.descriptor == static_cast<int>(events[i].data.u64 & ~kWatchedMark) &&
-            !std::exchange(one.readable, true))
-          ++watched_readable_;
-      continue;
-    }
-    const auto number = static_cast<std::uint32_t>(events[i].data.u64);
-    if (number >= places_.size() || places_[number].channel == nullptr) continue;
-    ShmChannel& channel = *places_[number].channel;
-    channel.drain_socket();
-    // A dead socket stays readable for ever: it is reported through the channel from now on.
-    if (channel.peer_gone()) (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, channel.descriptor(), nullptr);
-    // What came may have been no doorbell: the peer says so on the socket when it joins a queue of its own.
-    if (places_[number].active || !channel.is_armed_and_quiet()) activate(number);
+    const std::uint64_t who = events[i].data.u64;
+    if (who < kWatched) shared_.readable(static_cast<std::uint32_t>(who));
+    if ((who & kWatched) == 0) continue;
+    for (Watched& one : watched_)
+      if (one.descriptor == static_cast<int>(who & ~kWatched) && !std::exchange(one.readable, true))
+        ++watched_readable_;
   }
   return count;
 }
 
-class ShmReadyQueue::EpollSleeper final : public Sleeper {
+// ---- sleeping
+
+class ReadyQueueOfSources::EpollSleeper final : public Sleeper {
  public:
-  explicit EpollSleeper(ShmReadyQueue& queue) : queue_(queue) {}
+  explicit EpollSleeper(ReadyQueueOfSources& queue) : queue_(queue) {}
   SleepResult sleep(WaitWord&, std::uint32_t, Deadline deadline, const Clock& clock) override {
-    if (!queue_.try_to_arm_everybody()) return SleepResult::woken;
-    int timeout = -1;
-    if (!deadline.is_never()) timeout = static_cast<int>((deadline.left_ns(clock.now_ns()) + 999'999) / 1'000'000);
-    const int count = queue_.look_at_sockets(timeout);
+    if (!queue_.shared_.try_to_arm_everybody() || !queue_.prepare_sources()) return SleepResult::woken;
+    const int count = queue_.look_at_descriptors(deadline, clock);
+    queue_.sources_woke(queue_.sources_.size());
     if (count < 0) return SleepResult::interrupted;
     if (count > 0) return SleepResult::woken;
-    queue_.look_again_at_lately_armed();
+    queue_.shared_.look_again_at_lately_armed();
     return SleepResult::timeout;
   }
 
  private:
-  ShmReadyQueue& queue_;
+  ReadyQueueOfSources& queue_;
 };
 
 // Between arming our word and sleeping no socket is read: a doorbell means that somebody has disarmed the word, and
 // then others give hints without ringing.
-std::size_t ShmReadyQueue::wait(std::span<std::uint64_t> tags, int timeout_ms) {
+std::size_t ReadyQueueOfSources::wait(std::span<std::uint64_t> tags, int timeout_ms) {
   if (tags.empty()) return 0;
   EpollSleeper sleeper(*this);
   const Clock& clock = Clock::steady();
@@ -273,7 +172,7 @@ std::size_t ShmReadyQueue::wait(std::span<std::uint64_t> tags, int timeout_ms) {
                                 ? Deadline::never()
                                 : Deadline::after_ns(clock, static_cast<std::uint64_t>(timeout_ms) * 1'000'000);
   std::size_t taken = 0;
-  const WaitResult result = waiter_.wait(hints_.ready(), sleeper, deadline, [&] { return (taken = look(tags)) > 0; });
+  const WaitResult result = waiter_.wait(shared_.word(), sleeper, deadline, [&] { return (taken = look(tags)) > 0; });
   return result == WaitResult::ready ? taken : 0;
 }
 

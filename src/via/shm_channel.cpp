@@ -159,7 +159,7 @@ Sent ShmChannel::try_send(std::span<const iovec> pieces, std::uint32_t immediate
   }
   fragments_sent_.add(1);
   bytes_sent_.add(length);
-  return Sent::yes;
+  return Sent::taken;
 }
 
 void ShmChannel::publish(std::uint16_t kind, std::uint16_t length) {

@@ -22,7 +22,7 @@
 
 namespace viaduct::via {
 
-class ShmChannel final : public Channel {
+class ShmChannel final : public Channel, public SharedEnd {
  public:
   // `side` 0 made the segment, 1 joined it. The socket stays with the channel.
   static Result<std::unique_ptr<ShmChannel>> attach(Segment segment, ChannelGeometry geometry, int side, Fd socket);
@@ -31,16 +31,22 @@ class ShmChannel final : public Channel {
   Sent try_send(std::span<const iovec> pieces, std::uint32_t immediate, bool more) override;
   std::size_t largest_fragment() const override { return geometry_.largest_fragment(); }
   std::size_t credits(std::size_t length) override;
+  std::uint64_t delivered() const override { return fragments_sent_.get(); }  // the ring is the peer's as well
   Got peek(Fragment& fragment) override;
   void consume() override;
   void finish_sending() override;
   CloseReason close_reason() const override;
   std::error_code wait_to_receive(int timeout_ms) override;
   std::error_code wait_to_send(std::size_t length, int timeout_ms) override;
+  bool progress() override { return false; }  // memory needs nobody's help
+  Statistics statistics() const override;
+  std::error_code enter(ReadyEntrance& entrance, std::uint64_t tag) override;
+  void leave(ReadyEntrance& entrance) override;
+
+  SharedEnd* shared() override { return this; }
   int descriptor() const override { return socket_.get(); }
   bool arm_to_receive() override;
   void disarm() override;
-  Statistics statistics() const override;
   std::byte* words(Whose whose) const override {
     return segment_.as<ChannelControl>()->words[whose == Whose::ours ? side_ : 1 - side_];
   }

@@ -84,7 +84,7 @@ RemoteNic::Moved Vi::put_there(const WorkItem& item, std::uint64_t number, std::
   iovec pieces[kMostSegments];
   const std::size_t count = gather(item.data(), item.segments, offset, length, pieces);
   return remote_->move(RemoteNic::Direction::write, shown.memory, shown.address + offset, {pieces, count}, length,
-                       channel_->descriptor());
+                       channel_->shared()->descriptor());
 }
 
 // How a message of kLeastDirect or more goes that nothing of has gone yet.

@@ -45,7 +45,7 @@ bool Vi::may_offer(const WorkItem& item) {
 
 // Our memory of the engine it can map, as we can map its own, or so it seems.
 bool Vi::peer_can_fetch(const WorkItem& item) const {
-  if (words(via::Channel::Whose::theirs).fetches.load(std::memory_order_relaxed) == 1) return true;
+  if (words(via::SharedEnd::Whose::theirs).fetches.load(std::memory_order_relaxed) == 1) return true;
   Registration here;
   return registrations_.view().find(item.data()->Handle, here) && here.region_id != 0;
 }
@@ -218,7 +218,7 @@ bool Vi::wait_for_sender(bool connected, Effects& effects) {
   taking_.stalled = true;
   bool gone = !connected;
   if (++taking_.looks % kLookEvery == 0) {
-    pollfd end{channel_->descriptor(), POLLRDHUP, 0};
+    pollfd end{channel_->shared()->descriptor(), POLLRDHUP, 0};
     if (::poll(&end, 1, 0) > 0) gone = std::exchange(taking_.peer_is_gone, true);
     ::sched_yield();  // it may be waiting for our processor
   }

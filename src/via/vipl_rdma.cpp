@@ -51,8 +51,9 @@ Vi::Pushed Vi::rdma(WorkItem& item, Effects& effects) {
     std::size_t count = 0;
     for (std::uint16_t i = 0; i < item.segments; ++i)
       pieces[count++] = {item.data()[i].Data.Address, item.data()[i].Length};
-    moved = remote_->move(write ? RemoteNic::Direction::write : RemoteNic::Direction::read, registration,
-                          item.remote().Data.AddressBits, {pieces, count}, item.length, channel_->descriptor());
+    moved =
+        remote_->move(write ? RemoteNic::Direction::write : RemoteNic::Direction::read, registration,
+                      item.remote().Data.AddressBits, {pieces, count}, item.length, channel_->shared()->descriptor());
   }
   switch (moved) {
     case RemoteNic::Moved::all:

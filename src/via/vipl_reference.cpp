@@ -106,7 +106,7 @@ RemoteNic::Moved Vi::fetch(std::size_t offset, std::size_t length) {
       !there.covers(taking_.address, taking_.length))
     return RemoteNic::Moved::no_way;
   return remote_->move(RemoteNic::Direction::read, there, taking_.address + offset, {pieces, count}, length,
-                       channel_->descriptor());
+                       channel_->shared()->descriptor());
 }
 
 bool Vi::take_reference(const via::Fragment& fragment, Effects& effects) {

@@ -25,7 +25,7 @@ Vi::Pushed Vi::push_message(std::uint32_t word, std::span<const std::byte> heade
     used += gather(body.segments, body.count, out_.sent, part, pieces + used);
     const bool more = part < left;
     switch (channel_->try_send({pieces, used}, word, more)) {
-      case via::Sent::yes:
+      case via::Sent::taken:
         break;
       case via::Sent::full:
         return Pushed::full;
@@ -92,7 +92,7 @@ bool Vi::push_plain_send(const WorkItem& item) {
   const VIP_DATA_SEGMENT* segment = item.data();
   for (std::uint16_t i = 0; i < item.segments; ++i, ++segment)
     pieces[used++] = {segment->Data.Address, segment->Length};
-  return channel_->try_send({pieces, used}, word) == via::Sent::yes;
+  return channel_->try_send({pieces, used}, word) == via::Sent::taken;
 }
 
 Vi::Pushed Vi::push_item(WorkItem& item, Effects& effects) {

@@ -31,7 +31,7 @@ std::uint32_t Vi::number_connection() {
 
 void Vi::connected(std::unique_ptr<via::Channel> channel, std::shared_ptr<RemoteNic> remote, const PeerVi& peer) {
   channel_ = std::move(channel);
-  close_in_children(channel_->descriptor());
+  close_in_children(channel_->shared()->descriptor());
   remote_ = std::move(remote);
   peer_ = peer;
   out_ = {};
@@ -57,7 +57,7 @@ bool Vi::peer_copies(Looks& looks) const {
   const std::uint32_t now = remote_->table().vi(peer_.slot).activity.load(std::memory_order_seq_cst);
   if (looks.count++ == 0) looks.first = now;
   if (now % 2 == 0 || now != looks.first) return false;
-  pollfd entry{channel_->descriptor(), POLLRDHUP, 0};
+  pollfd entry{channel_->shared()->descriptor(), POLLRDHUP, 0};
   return looks.count % 1024 != 0 || ::poll(&entry, 1, 0) <= 0;
 }
 
@@ -86,7 +86,7 @@ std::unique_ptr<via::Channel> Vi::disconnected(Effects& effects) {
   flush(true, effects);
   peer_request.reset();
   remote_.reset();
-  if (channel_) keep_in_children(channel_->descriptor());
+  if (channel_) keep_in_children(channel_->shared()->descriptor());
   return std::move(channel_);
 }
 

@@ -185,14 +185,16 @@ class Vi {
   static constexpr std::uint32_t kLeastOffer = 16u << 10;
   static constexpr std::uint32_t kLeastOfferAlone = 256u << 10;
   using OfferPlace = std::atomic<std::uint64_t>;
-  OfferWords& words(via::Channel::Whose whose) const { return *reinterpret_cast<OfferWords*>(channel_->words(whose)); }
+  OfferWords& words(via::SharedEnd::Whose whose) const {
+    return *reinterpret_cast<OfferWords*>(channel_->shared()->words(whose));
+  }
   OfferPlace& own_offer(std::uint64_t offer) const {
-    return words(via::Channel::Whose::ours).states[offer % kMostOffers];
+    return words(via::SharedEnd::Whose::ours).states[offer % kMostOffers];
   }
   OfferPlace& their_offer(std::uint64_t offer) const {
-    return words(via::Channel::Whose::theirs).states[offer % kMostOffers];
+    return words(via::SharedEnd::Whose::theirs).states[offer % kMostOffers];
   }
-  void say_whether_we_can_fetch() { words(via::Channel::Whose::ours).fetches = remote_->reaches_by_cma() ? 1 : 0; }
+  void say_whether_we_can_fetch() { words(via::SharedEnd::Whose::ours).fetches = remote_->reaches_by_cma() ? 1 : 0; }
   bool may_offer(const WorkItem& item);
   Pushed push_offer(WorkItem& item);
   bool peer_can_fetch(const WorkItem& item) const;

@@ -35,7 +35,7 @@ class ChannelConformance : public ::testing::TestWithParam<Transport> {
 
 inline std::size_t send_until_full(Channel& channel, std::span<const std::byte> bytes) {
   std::size_t sent = 0;
-  while (send_fragment(channel, bytes, 0) == Sent::yes) ++sent;
+  while (send_fragment(channel, bytes, 0) == Sent::taken) ++sent;
   return sent;
 }
 

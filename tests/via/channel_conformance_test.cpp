@@ -89,8 +89,8 @@ TEST_P(ChannelConformance, CarriesImmediateDataInOrderBothWays) {
   const ChannelPair ends = pair();
   const std::uint32_t values[] = {0, 1, 2, 255, 256, 0x7fff'ffff, 0x8000'0000, UINT32_MAX - 1, UINT32_MAX};
   for (const std::uint32_t value : values) {
-    EXPECT_EQ(ends.first->try_send({}, value), Sent::yes);
-    EXPECT_EQ(ends.second->try_send({}, ~value), Sent::yes);
+    EXPECT_EQ(ends.first->try_send({}, value), Sent::taken);
+    EXPECT_EQ(ends.second->try_send({}, ~value), Sent::taken);
   }
   Fragment fragment;
   for (const std::uint32_t value : values) {
@@ -113,7 +113,7 @@ TEST_P(ChannelConformance, CarriesEverySize) {
   std::iota(sizes.begin(), sizes.end(), std::size_t{0});
   sizes.insert(sizes.end(), {1023, 1024, 1025, 4095, 4096, 4097, largest - 1, largest});
   for (const std::size_t size : sizes) {
-    ASSERT_EQ(send_fragment(*ends.first, message(size, size), static_cast<std::uint32_t>(size), true), Sent::yes);
+    ASSERT_EQ(send_fragment(*ends.first, message(size, size), static_cast<std::uint32_t>(size), true), Sent::taken);
     Fragment fragment;
     ASSERT_EQ(ends.second->peek(fragment), Got::fragment);
     EXPECT_EQ(fragment.immediate, size);
@@ -139,7 +139,7 @@ TEST_P(ChannelConformance, GathersFromManyPieces) {
       at += size;
     }
     pieces.push_back({nullptr, 0});
-    ASSERT_EQ(ends.first->try_send(pieces, 9), Sent::yes);
+    ASSERT_EQ(ends.first->try_send(pieces, 9), Sent::taken);
     Fragment fragment;
     ASSERT_EQ(ends.second->peek(fragment), Got::fragment);
     ASSERT_EQ(fragment.bytes.size(), length);
@@ -154,8 +154,8 @@ TEST_P(ChannelConformance, ATooLongFragmentIsRefusedWithoutHarm) {
   Bytes bytes = message(sender.largest_fragment() + 1, 1);
   const iovec endless[] = {{bytes.data(), SIZE_MAX}, {bytes.data(), 2}};  // their sum is 1 modulo 2^64
   for (const bool full : {false, true}) {
-    EXPECT_NE(send_fragment(sender, bytes, 5), Sent::yes);
-    EXPECT_NE(sender.try_send(endless, 5), Sent::yes);
+    EXPECT_NE(send_fragment(sender, bytes, 5), Sent::taken);
+    EXPECT_NE(sender.try_send(endless, 5), Sent::taken);
     EXPECT_EQ(sender.close_reason(), CloseReason::open);
     EXPECT_EQ(sender.credits(bytes.size()), 0u);
     EXPECT_EQ(sender.wait_to_send(bytes.size(), 1000), std::errc::message_size) << "waiting would be in vain";
@@ -163,7 +163,7 @@ TEST_P(ChannelConformance, ATooLongFragmentIsRefusedWithoutHarm) {
     (void)send_until_full(sender, {});
   }
   EXPECT_GT(consume_all(*ends.second), 0u);
-  EXPECT_EQ(send_fragment(sender, std::span(bytes).first(sender.largest_fragment()), 5), Sent::yes);
+  EXPECT_EQ(send_fragment(sender, std::span(bytes).first(sender.largest_fragment()), 5), Sent::taken);
   Fragment fragment;
   ASSERT_EQ(ends.second->peek(fragment), Got::fragment);
   EXPECT_TRUE(matches(fragment.bytes, 1));
@@ -172,7 +172,7 @@ TEST_P(ChannelConformance, ATooLongFragmentIsRefusedWithoutHarm) {
 TEST_P(ChannelConformance, PeekTakesNothingAwayAndConsumeNeedsNoLook) {
   const ChannelPair ends = pair();
   for (std::uint32_t n = 0; n < 6; ++n)
-    ASSERT_EQ(send_fragment(*ends.first, message(n * 40, n), n, n % 2 == 1), Sent::yes);
+    ASSERT_EQ(send_fragment(*ends.first, message(n * 40, n), n, n % 2 == 1), Sent::taken);
   for (std::uint32_t n = 0; n < 6; ++n) {
     Fragment first, second;
     ASSERT_EQ(ends.second->peek(first), Got::fragment);
@@ -188,7 +188,7 @@ TEST_P(ChannelConformance, PeekTakesNothingAwayAndConsumeNeedsNoLook) {
   Fragment fragment;
   EXPECT_EQ(ends.second->peek(fragment), Got::nothing);
   ends.second->consume();  // there is nothing: no harm
-  ASSERT_EQ(ends.first->try_send({}, 77), Sent::yes);
+  ASSERT_EQ(ends.first->try_send({}, 77), Sent::taken);
   ASSERT_EQ(ends.second->peek(fragment), Got::fragment);
   EXPECT_EQ(fragment.immediate, 77u);
 }
@@ -196,10 +196,10 @@ TEST_P(ChannelConformance, PeekTakesNothingAwayAndConsumeNeedsNoLook) {
 TEST_P(ChannelConformance, AFragmentStaysAsItIsUntilItIsConsumed) {
   const ChannelPair ends = pair(kSmall);
   const std::size_t size = ends.first->largest_fragment() - 11;
-  ASSERT_EQ(send_fragment(*ends.first, message(size, 1), 1), Sent::yes);
+  ASSERT_EQ(send_fragment(*ends.first, message(size, 1), 1), Sent::taken);
   Fragment fragment;
   ASSERT_EQ(ends.second->peek(fragment), Got::fragment);
-  while (send_fragment(*ends.first, message(size, 2), 2) == Sent::yes) {
+  while (send_fragment(*ends.first, message(size, 2), 2) == Sent::taken) {
   }
   EXPECT_TRUE(matches(fragment.bytes, 1)) << "overwritten by what came later";
 }
@@ -207,20 +207,20 @@ TEST_P(ChannelConformance, AFragmentStaysAsItIsUntilItIsConsumed) {
 TEST_P(ChannelConformance, HasAFewWordsThatBothCanWrite) {
   run(
       [](Channel& channel) {
-        const auto ours = std::span(channel.words(Channel::Whose::ours), 64);
+        const auto ours = std::span(channel.shared()->words(SharedEnd::Whose::ours), 64);
         for (const std::byte byte : ours) CHILD_EXPECT(byte == std::byte{0});
         ours[0] = std::byte{7};
         CHILD_EXPECT(send_message(channel, message(8, 1), 0));
         CHILD_EXPECT(receive_message(channel).has_value());
         CHILD_EXPECT(ours[63] == std::byte{9});
-        CHILD_EXPECT(channel.words(Channel::Whose::theirs)[1] == std::byte{8});
+        CHILD_EXPECT(channel.shared()->words(SharedEnd::Whose::theirs)[1] == std::byte{8});
         return 0;
       },
       [](Channel& channel) {
         CHILD_EXPECT(receive_message(channel).has_value());
-        CHILD_EXPECT(channel.words(Channel::Whose::theirs)[0] == std::byte{7});
-        channel.words(Channel::Whose::theirs)[63] = std::byte{9};
-        channel.words(Channel::Whose::ours)[1] = std::byte{8};
+        CHILD_EXPECT(channel.shared()->words(SharedEnd::Whose::theirs)[0] == std::byte{7});
+        channel.shared()->words(SharedEnd::Whose::theirs)[63] = std::byte{9};
+        channel.shared()->words(SharedEnd::Whose::ours)[1] = std::byte{8};
         CHILD_EXPECT(send_message(channel, message(8, 1), 0));
         return 0;
       });
@@ -256,7 +256,7 @@ TEST_P(ChannelConformance, RoomComesBackWhileMessagesAreLeft) {
     ends.second->consume();
   }
   EXPECT_GT(ends.first->credits(), 0u);
-  EXPECT_EQ(ends.first->try_send({}, 0), Sent::yes);
+  EXPECT_EQ(ends.first->try_send({}, 0), Sent::taken);
 }
 
 TEST_P(ChannelConformance, CreditsAreTrue) {
@@ -269,7 +269,7 @@ TEST_P(ChannelConformance, CreditsAreTrue) {
       if (random.chance(0.5)) promised = random.below(promised + 1);
       for (std::size_t i = 0; i < promised; ++i) {
         const std::size_t size = random.chance(0.5) ? length : random.below(length + 1);
-        ASSERT_EQ(send_fragment(*ends.first, message(size, i), 0), Sent::yes)
+        ASSERT_EQ(send_fragment(*ends.first, message(size, i), 0), Sent::taken)
             << "credit " << i << " of " << promised << " for " << length << " bytes, round " << round;
       }
       Fragment fragment;
@@ -289,7 +289,7 @@ TEST_P(ChannelConformance, MillionsOfBytesGoRoundIntact) {
   while (bytes < static_cast<std::size_t>(rounds(8'000'000))) {
     const std::size_t size =
         random.below(4) == 0 ? random.below(100) : random.below(ends.first->largest_fragment() + 1);
-    if (send_fragment(*ends.first, message(size, sent), static_cast<std::uint32_t>(sent)) == Sent::yes) {
+    if (send_fragment(*ends.first, message(size, sent), static_cast<std::uint32_t>(sent)) == Sent::taken) {
       sizes.push_back(size);
       ++sent;
       if (random.chance(0.6)) continue;
@@ -309,7 +309,7 @@ TEST_P(ChannelConformance, MillionsOfBytesGoRoundIntact) {
 TEST_P(ChannelConformance, CountsWhatItDoes) {
   const ChannelPair ends = pair();
   for (const std::size_t size : {0, 10, 52, 53, 4000})
-    ASSERT_EQ(send_fragment(*ends.first, message(size, 0), 0), Sent::yes);
+    ASSERT_EQ(send_fragment(*ends.first, message(size, 0), 0), Sent::taken);
   EXPECT_EQ(consume_all(*ends.second), 5u);
   const auto sent = ends.first->statistics(), received = ends.second->statistics();
   EXPECT_EQ(sent.fragments_sent, 5u);
@@ -326,7 +326,7 @@ TEST_P(ChannelConformance, CountsWhatItDoes) {
 
 TEST_P(ChannelConformance, HalfCloseDeliversEverythingAndLeavesTheOtherHalfOpen) {
   const ChannelPair ends = pair();
-  for (std::uint32_t n = 0; n < 20; ++n) ASSERT_EQ(send_fragment(*ends.first, message(n * 30, n), n), Sent::yes);
+  for (std::uint32_t n = 0; n < 20; ++n) ASSERT_EQ(send_fragment(*ends.first, message(n * 30, n), n), Sent::taken);
   ends.first->finish_sending();
   ends.first->finish_sending();
   EXPECT_EQ(ends.first->try_send({}, 0), Sent::closed);
@@ -345,7 +345,7 @@ TEST_P(ChannelConformance, HalfCloseDeliversEverythingAndLeavesTheOtherHalfOpen)
   EXPECT_EQ(ends.second->close_reason(), CloseReason::peer_finished);
   EXPECT_FALSE(ends.second->wait_to_receive(-1));
   for (std::uint32_t n = 0; n < 1000; ++n) {
-    ASSERT_EQ(send_fragment(*ends.second, message(100, n), n), Sent::yes);
+    ASSERT_EQ(send_fragment(*ends.second, message(100, n), n), Sent::taken);
     ASSERT_EQ(ends.first->peek(fragment), Got::fragment);
     EXPECT_TRUE(fragment.immediate == n && matches(fragment.bytes, n));
     ends.first->consume();
@@ -381,7 +381,7 @@ TEST_P(ChannelConformance, FinishingWakesAReceiver) {
 
 TEST_P(ChannelConformance, ClosingIsFinishing) {
   ChannelPair ends = pair();
-  ASSERT_EQ(send_fragment(*ends.first, message(5000, 1), 3), Sent::yes);
+  ASSERT_EQ(send_fragment(*ends.first, message(5000, 1), 3), Sent::taken);
   ends.first.reset();
   const auto received = receive_message(*ends.second);
   ASSERT_TRUE(received);
@@ -389,7 +389,7 @@ TEST_P(ChannelConformance, ClosingIsFinishing) {
   EXPECT_FALSE(receive_message(*ends.second));
   EXPECT_EQ(ends.second->close_reason(), CloseReason::peer_finished);
   // Sooner or later sending says so too, however it is waited for.
-  while (ends.second->try_send({}, 0) == Sent::yes) {
+  while (ends.second->try_send({}, 0) == Sent::taken) {
   }
   EXPECT_FALSE(ends.second->wait_to_send(0, -1));
   EXPECT_EQ(ends.second->try_send({}, 0), Sent::closed);
@@ -399,7 +399,7 @@ TEST_P(ChannelConformance, ClosingIsFinishing) {
 // The sender learns it although its receiving half has never looked, and what was sent can still be received.
 TEST_P(ChannelConformance, ASenderLearnsThatThePeerHasClosed) {
   ChannelPair ends = pair(kSmall);
-  ASSERT_EQ(ends.first->try_send({}, 8), Sent::yes);
+  ASSERT_EQ(ends.first->try_send({}, 8), Sent::taken);
   EXPECT_GT(send_until_full(*ends.second, {}), 0u);
   std::thread waiter([&] { EXPECT_FALSE(ends.second->wait_to_send(0, -1)); });
   ends.first.reset();

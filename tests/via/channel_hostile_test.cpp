@@ -140,8 +140,8 @@ bool use(Victim& victim, Random& random, std::uint64_t& sum) {
       (void)channel.wait_to_send(length, 0);
       return true;
     case 2:
-      (void)channel.arm_to_receive();
-      channel.disarm();
+      (void)channel.shared()->arm_to_receive();
+      channel.shared()->disarm();
       return true;
     case 3:
       return channel.credits(length) <= kSmall.slots;
@@ -219,12 +219,12 @@ TEST_F(ChannelHostile, GarbageEverywhereBreaksTheChannel) {
     if (seed % 3 == 0) {
       Sent sent;  // the sender alone finds out
       do sent = victim.channel->try_send({}, 0);
-      while (sent == Sent::yes);
+      while (sent == Sent::taken);
       EXPECT_EQ(sent, Sent::closed);
     } else if (seed % 3 == 1) {
       EXPECT_FALSE(victim.channel->wait_to_receive(-1));
     } else {
-      while (victim.channel->try_send({}, 0) == Sent::yes) {
+      while (victim.channel->try_send({}, 0) == Sent::taken) {
       }
       EXPECT_FALSE(victim.channel->wait_to_send(0, -1));
     }
@@ -266,10 +266,10 @@ TEST_F(ChannelHostile, GarbageOnTheSocketOnlyCostsTime) {
       (void)::send(victim.socket(), noise.data(), noise.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
       send_descriptor(victim.socket(), 'Q', STDERR_FILENO);
       EXPECT_EQ(victim.channel->wait_to_receive(2), std::errc::timed_out);
-      victim.channel->disarm();
+      victim.channel->shared()->disarm();
     }
     EXPECT_EQ(victim.channel->close_reason(), CloseReason::open);
-    EXPECT_EQ(victim.channel->try_send({}, 0), Sent::yes);
+    EXPECT_EQ(victim.channel->try_send({}, 0), Sent::taken);
   }
   EXPECT_EQ(open_descriptors(), before);
 }
@@ -283,7 +283,7 @@ TEST_F(ChannelHostile, AFloodOnTheSocketHoldsNobody) {
     while (!stop) (void)::send(victim.socket(), noise.data(), noise.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   });
   for (int i = 0; i < 100; ++i) {
-    victim.channel->disarm();
+    victim.channel->shared()->disarm();
     EXPECT_EQ(victim.channel->wait_to_receive(1), std::errc::timed_out);
   }
   stop = true;

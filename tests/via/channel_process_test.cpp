@@ -35,7 +35,7 @@ class Peer {
           std::error_code fault;
           auto channel = join_channel(sockets_.second.release(), 10'000, fault);
           CHILD_EXPECT(channel != nullptr);
-          CHILD_EXPECT(channel->try_send({}, 0) == Sent::yes);
+          CHILD_EXPECT(channel->try_send({}, 0) == Sent::taken);
           const int result = body(*channel);
           (void)channel.release();  // who wants to close in good order does so itself
           return result;
@@ -114,7 +114,7 @@ TEST(ChannelProcess, AKilledReceiverIsNoticedBySending) {
 TEST(ChannelProcess, AKilledReceiverIsNoticedByTrying) {
   const HangGuard guard;
   Peer peer(sleep_for_ever, kSmall);
-  while (peer.channel().try_send({}, 0) == Sent::yes) {
+  while (peer.channel().try_send({}, 0) == Sent::taken) {
   }
   peer.child().kill();
   while (peer.channel().try_send({}, 0) == Sent::full) {
@@ -138,7 +138,7 @@ TEST(ChannelProcess, DeathWakesWhoeverSleeps) {
   for (int round = 0; round < rounds(24); ++round) {
     Peer peer(sleep_for_ever, kSmall);
     const bool receive = round % 3 != 0, send = round % 3 != 1;
-    while (send && peer.channel().try_send({}, 0) == Sent::yes) {
+    while (send && peer.channel().try_send({}, 0) == Sent::taken) {
     }
     std::thread receiver([&] { EXPECT_TRUE(!receive || !peer.channel().wait_to_receive(-1)); });
     std::thread sender([&] { EXPECT_TRUE(!send || !peer.channel().wait_to_send(0, -1)); });
@@ -156,7 +156,7 @@ TEST(ChannelProcess, DeathWakesWhoeverSleeps) {
 
 TEST(ChannelProcess, LeavingWithoutClosingIsDying) {
   const HangGuard guard;
-  Peer leaves([](Channel& channel) { return channel.try_send({}, 5) == Sent::yes ? 0 : 1; });
+  Peer leaves([](Channel& channel) { return channel.try_send({}, 5) == Sent::taken ? 0 : 1; });
   EXPECT_EQ(leaves.child().wait(), 0);
   const auto received = receive_message(leaves.channel());
   ASSERT_TRUE(received) << "what was sent before can still be received";
@@ -190,7 +190,7 @@ TEST(ChannelProcess, SleepingCostsNoProcessorTime) {
         const double before = processor_ms();
         CHILD_EXPECT(channel.wait_to_receive(300) == std::errc::timed_out);
         CHILD_EXPECT(processor_ms() - before < kFewMs);
-        while (channel.try_send({}, 0) == Sent::yes) {
+        while (channel.try_send({}, 0) == Sent::taken) {
         }
         const double sending = processor_ms();
         CHILD_EXPECT(channel.wait_to_send(0, 300) == std::errc::timed_out);

@@ -86,9 +86,9 @@ TEST_P(ChannelConformance, ASenderAndAReceiverSleepOnOneEnd) {
       },
       [](Channel& channel) {
         for (int n = 0; n < kRounds; ++n) {
-          if (n % 2 == 1) CHILD_EXPECT(channel.try_send({}, 0) == Sent::yes);
+          if (n % 2 == 1) CHILD_EXPECT(channel.try_send({}, 0) == Sent::taken);
           for (std::size_t i = 0; i < kMessages; ++i) CHILD_EXPECT(receive_message(channel));
-          if (n % 2 == 0) CHILD_EXPECT(channel.try_send({}, 0) == Sent::yes);
+          if (n % 2 == 0) CHILD_EXPECT(channel.try_send({}, 0) == Sent::taken);
         }
         return 0;
       },
@@ -100,7 +100,7 @@ TEST_P(ChannelConformance, QuestionAndAnswer) {
   run(
       [](Channel& channel) {
         for (std::uint32_t n = 0; n < kRounds; ++n) {
-          CHILD_EXPECT(channel.try_send({}, n) == Sent::yes);
+          CHILD_EXPECT(channel.try_send({}, n) == Sent::taken);
           const auto answer = receive_message(channel);
           CHILD_EXPECT(answer && answer->immediate == n + 1);
         }
@@ -108,7 +108,7 @@ TEST_P(ChannelConformance, QuestionAndAnswer) {
       },
       [](Channel& channel) {
         while (const auto question = receive_message(channel))
-          CHILD_EXPECT(channel.try_send({}, question->immediate + 1) == Sent::yes);
+          CHILD_EXPECT(channel.try_send({}, question->immediate + 1) == Sent::taken);
         return 0;
       });
 }
@@ -161,7 +161,7 @@ TEST_P(ChannelConformance, DoesNotWaitForWhatIsThere) {
   const ChannelPair ends = pair(kSmall);
   EXPECT_FALSE(ends.first->wait_to_send(0, 0));
   EXPECT_FALSE(ends.first->wait_to_send(ends.first->largest_fragment(), 0));
-  ASSERT_EQ(ends.first->try_send({}, 0), Sent::yes);
+  ASSERT_EQ(ends.first->try_send({}, 0), Sent::taken);
   EXPECT_FALSE(ends.second->wait_to_receive(0));
   EXPECT_FALSE(ends.second->wait_to_receive(-1));
   EXPECT_EQ(consume_all(*ends.second), 1u);
@@ -195,30 +195,30 @@ TEST_P(ChannelConformance, ASignalEndsTheWait) {
   EXPECT_GT(signals_seen, 0);
   ::sigaction(SIGUSR1, &before, nullptr);
   EXPECT_GT(consume_all(*ends.second), 0u);
-  EXPECT_EQ(ends.first->try_send({}, 0), Sent::yes) << "no harm was done";
+  EXPECT_EQ(ends.first->try_send({}, 0), Sent::taken) << "no harm was done";
 }
 
-bool readable(const Channel& channel, int timeout_ms) {
-  pollfd entry{channel.descriptor(), POLLIN, 0};
+bool readable(Channel& channel, int timeout_ms) {
+  pollfd entry{channel.shared()->descriptor(), POLLIN, 0};
   return ::poll(&entry, 1, timeout_ms) == 1;
 }
 
 TEST_P(ChannelConformance, TheDescriptorIsReadableWhenArmed) {
   const ChannelPair ends = pair();
   Channel& receiver = *ends.second;
-  ASSERT_TRUE(receiver.arm_to_receive());
+  ASSERT_TRUE(receiver.shared()->arm_to_receive());
   EXPECT_FALSE(readable(receiver, 0));
-  ASSERT_EQ(ends.first->try_send({}, 1), Sent::yes);
+  ASSERT_EQ(ends.first->try_send({}, 1), Sent::taken);
   ASSERT_TRUE(readable(receiver, -1));
-  receiver.disarm();
+  receiver.shared()->disarm();
   EXPECT_FALSE(readable(receiver, 0)) << "disarmed: a further sleep would not be one";
-  EXPECT_FALSE(receiver.arm_to_receive()) << "the message is still there";
-  receiver.disarm();
+  EXPECT_FALSE(receiver.shared()->arm_to_receive()) << "the message is still there";
+  receiver.shared()->disarm();
   EXPECT_EQ(consume_all(receiver), 1u);
-  ASSERT_TRUE(receiver.arm_to_receive());
+  ASSERT_TRUE(receiver.shared()->arm_to_receive());
   ends.first->finish_sending();
   ASSERT_TRUE(readable(receiver, -1)) << "the end is news too";
-  receiver.disarm();
+  receiver.shared()->disarm();
   Fragment fragment;
   EXPECT_EQ(receiver.peek(fragment), Got::end);
 }
@@ -239,8 +239,8 @@ TEST_P(ChannelConformance, PollIsNotDisturbedByASleepingSender) {
           bool woken = true;
           Fragment fragment;
           while (woken && channel.peek(fragment) == Got::nothing) {
-            if (channel.arm_to_receive()) woken = readable(channel, 20'000);
-            channel.disarm();
+            if (channel.shared()->arm_to_receive()) woken = readable(channel, 20'000);
+            channel.shared()->disarm();
           }
           channel.consume();
           sender.join();
@@ -250,7 +250,7 @@ TEST_P(ChannelConformance, PollIsNotDisturbedByASleepingSender) {
       },
       [](Channel& channel) {
         while (const auto received = receive_message(channel))
-          if (received->immediate == kQuestion) CHILD_EXPECT(channel.try_send({}, 0) == Sent::yes);
+          if (received->immediate == kQuestion) CHILD_EXPECT(channel.try_send({}, 0) == Sent::taken);
         return 0;
       },
       kSmall);

@@ -50,7 +50,7 @@ inline bool send_message(Channel& channel, std::span<const std::byte> bytes, std
     const bool more = fragment.size() < bytes.size();
     for (;;) {
       const Sent sent = send_fragment(channel, fragment, immediate, more);
-      if (sent == Sent::yes) break;
+      if (sent == Sent::taken) break;
       if (sent == Sent::closed || channel.wait_to_send(fragment.size(), -1)) return false;
     }
     bytes = bytes.subspan(fragment.size());

@@ -59,7 +59,7 @@ inline void look_until_all_are_armed(ReadyQueue& queue) {
 // The first channel is armed for the queue, whose owner is awake: who sends on it gives a hint and rings nobody.
 inline void arm_first_only(ReadyQueue& queue, const ChannelPair& other, std::uint64_t others_tag) {
   ASSERT_THAT(wait(queue, 1), ::testing::IsEmpty());
-  ASSERT_EQ(other.second->try_send({}, 0), Sent::yes);
+  ASSERT_EQ(other.second->try_send({}, 0), Sent::taken);
   ASSERT_THAT(take(queue), ::testing::ElementsAre(others_tag));
   ASSERT_EQ(consume_all(*other.first), 1u);
 }

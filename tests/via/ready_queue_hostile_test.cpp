@@ -37,7 +37,7 @@ TEST_F(ChannelHostile, AnImpossibleReadyQueueIsNotUsed) {
     Victim victim(false);
     send_descriptor(victim.socket(), 'Q', queue.fd());
     claim_a_place(victim, 1, 1);
-    EXPECT_EQ(victim.channel->try_send({}, 0), Sent::yes);
+    EXPECT_EQ(victim.channel->try_send({}, 0), Sent::taken);
     EXPECT_TRUE(rang(victim)) << "the doorbell is always there";
   }
   {
@@ -49,7 +49,7 @@ TEST_F(ChannelHostile, AnImpossibleReadyQueueIsNotUsed) {
     ASSERT_EQ(::fcntl(tiny.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
     send_descriptor(victim.socket(), 'Q', tiny.get());
     claim_a_place(victim, 1, 1);
-    EXPECT_EQ(victim.channel->try_send({}, 0), Sent::yes);
+    EXPECT_EQ(victim.channel->try_send({}, 0), Sent::taken);
     EXPECT_TRUE(rang(victim));
   }
 }
@@ -62,7 +62,7 @@ TEST_F(ChannelHostile, AnImpossiblePlaceIsNotUsed) {
   send_descriptor(victim.socket(), 'Q', queue.fd());
   const auto send_from = [&](std::uint32_t announced, std::uint32_t number) {
     claim_a_place(victim, announced, number);
-    EXPECT_EQ(victim.channel->try_send({}, 0), Sent::yes);
+    EXPECT_EQ(victim.channel->try_send({}, 0), Sent::taken);
     std::uint32_t numbers[8];
     const std::size_t count = hints.take(numbers);
     return count == 1 ? static_cast<int>(numbers[0]) : -static_cast<int>(count) - 1;
@@ -90,7 +90,7 @@ TEST_F(ChannelHostile, APeerThatDoesNotReadItsSocketDoesNotBlockAdding) {
   EXPECT_TRUE(fault == std::errc::resource_unavailable_try_again || fault == std::errc::operation_would_block ||
               fault.value() == ETOOMANYREFS)
       << fault.message();
-  EXPECT_EQ(victim.channel->try_send({}, 0), Sent::yes);
+  EXPECT_EQ(victim.channel->try_send({}, 0), Sent::taken);
 }
 
 // All peers of a queue write to it. Garbage in it makes the owner look in vain, at channels that are there.
@@ -114,7 +114,7 @@ TEST_F(ChannelHostile, GarbageInTheOwnersReadyQueue) {
     ASSERT_EQ(count, 0u) << "nobody has sent anything";
   }
   // What is left of the garbage is taken, and then the queue works.
-  ASSERT_EQ(honest.second->try_send({}, 0), Sent::yes);
+  ASSERT_EQ(honest.second->try_send({}, 0), Sent::taken);
   std::size_t count = 0;
   for (int look = 0; look < 100'000 && count == 0; ++look) count = queue->take(tags);
   ASSERT_EQ(count, 1u);

@@ -95,7 +95,7 @@ TEST(ReadyQueue, NothingIsLostUnderStress) {
       while (std::chrono::steady_clock::now() < until) {
         for (std::uint64_t n = random.below(40); n > 0; --n) {
           const std::size_t which = random.chance(0.5) ? random.below(4) : random.below(kChannels);
-          if (crowd.there[t * kChannels + which]->try_send({}, next[which]) != Sent::yes) continue;
+          if (crowd.there[t * kChannels + which]->try_send({}, next[which]) != Sent::taken) continue;
           ++next[which], ++sent;
         }
         if (random.chance(0.3)) std::this_thread::sleep_for(std::chrono::microseconds(random.below(300)));

@@ -44,7 +44,7 @@ TEST(ReadyQueueAtRest, AnnouncementsWakeNobody) {
   constexpr std::uint32_t kMany = 100;
   if (!may_open_descriptors(kMany * 5 + 100)) GTEST_SKIP() << "needs a hard limit of 600 open files (ulimit -Hn)";
   const HangGuard guard;
-  auto here = ShmReadyQueue::make(kMany), there = ShmReadyQueue::make(kMany);
+  auto here = ReadyQueueOfSources::make(kMany), there = ReadyQueueOfSources::make(kMany);
   ASSERT_TRUE(here && there);
   std::vector<ChannelPair> pairs;
   std::error_code fault;
@@ -68,7 +68,7 @@ TEST(ReadyQueueAtRest, AnnouncementsWakeNobody) {
   EXPECT_EQ(look(100'000), 0u);
   // And they are heard all the same.
   for (std::uint64_t i = 0; i < kMany; ++i) {
-    ASSERT_EQ(pairs[i].second->try_send({}, 0), Sent::yes);
+    ASSERT_EQ(pairs[i].second->try_send({}, 0), Sent::taken);
     std::size_t count = 0;
     while ((count = (*here)->take(tags)) == 0) continue;
     ASSERT_EQ(count, 1u);
@@ -90,7 +90,7 @@ TEST_P(ReadyQueueOf, EveryMessageIsReported) {
   for (int round = 0; round < rounds(2000); ++round) {
     for (std::uint64_t n = random.below(8); n > 0; --n) {
       const std::size_t which = random.below(GetParam());
-      if (crowd.there[which]->try_send({}, 0) != Sent::yes) continue;
+      if (crowd.there[which]->try_send({}, 0) != Sent::taken) continue;
       ++owed[which], ++owed_in_all;
     }
     for (const std::uint64_t tag : take(*crowd.queue, 1 + random.below(20))) {
@@ -117,7 +117,7 @@ TEST_P(ReadyQueueOf, WaitWakesForAnyOfThem) {
     for (int n = 0; n < turns; ++n) {
       while (turn != n) std::this_thread::yield();
       if (n % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(n * 7 % 1500));
-      EXPECT_EQ(crowd.there[which]->try_send({}, 0), Sent::yes);
+      EXPECT_EQ(crowd.there[which]->try_send({}, 0), Sent::taken);
     }
   });
   for (int n = 0; n < turns; ++n) {
@@ -144,13 +144,13 @@ TEST_P(ReadyQueueOf, WaitSleeps) {
 TEST_P(ReadyQueueOf, NobodyStarves) {
   Crowd crowd(GetParam());
   std::vector<int> turns(GetParam());
-  for (auto& peer : crowd.there) ASSERT_EQ(peer->try_send({}, 0), Sent::yes);
+  for (auto& peer : crowd.there) ASSERT_EQ(peer->try_send({}, 0), Sent::taken);
   const std::size_t most = GetParam() < 200 ? 1 : 16;
   for (std::size_t look = 0; look < GetParam() * 12 / most; ++look)
     for (const std::uint64_t tag : take(*crowd.queue, most)) {
       ++turns[tag];
       ASSERT_EQ(consume_all(*crowd.here[tag]), 1u);
-      ASSERT_EQ(crowd.there[tag]->try_send({}, 0), Sent::yes);
+      ASSERT_EQ(crowd.there[tag]->try_send({}, 0), Sent::taken);
     }
   for (std::size_t i = 0; i < turns.size(); ++i) EXPECT_GE(turns[i], 5) << "channel " << i;
 }
@@ -158,7 +158,7 @@ TEST_P(ReadyQueueOf, NobodyStarves) {
 TEST(ReadyQueue, WhatCameBeforeIsReported) {
   const HangGuard guard;
   const ChannelPair data = make_pair(), end = make_pair(), idle = make_pair();
-  ASSERT_EQ(data.second->try_send({}, 0), Sent::yes);
+  ASSERT_EQ(data.second->try_send({}, 0), Sent::taken);
   end.second->finish_sending();
   const auto queue = make_queue(8);
   ASSERT_FALSE(queue->add(*data.first, 10));
@@ -171,7 +171,7 @@ TEST(ReadyQueue, WhatCameBeforeIsReported) {
 TEST(ReadyQueue, WhatIsLeftIsReportedAgain) {
   const HangGuard guard;
   Crowd crowd(40);
-  for (int i = 0; i < 30; ++i) ASSERT_EQ(crowd.there[i]->try_send({}, 0), Sent::yes);
+  for (int i = 0; i < 30; ++i) ASSERT_EQ(crowd.there[i]->try_send({}, 0), Sent::taken);
   EXPECT_EQ(take(*crowd.queue).size(), 30u);
   EXPECT_EQ(take(*crowd.queue).size(), 30u);
   EXPECT_EQ(wait(*crowd.queue).size(), 30u);
@@ -182,7 +182,7 @@ TEST(ReadyQueue, WhatIsLeftIsReportedAgain) {
 TEST(ReadyQueue, AShortSpanLeavesTheRestForLater) {
   const HangGuard guard;
   Crowd crowd(50);
-  for (auto& peer : crowd.there) ASSERT_EQ(peer->try_send({}, 0), Sent::yes);
+  for (auto& peer : crowd.there) ASSERT_EQ(peer->try_send({}, 0), Sent::taken);
   EXPECT_THAT(take(*crowd.queue, 0), IsEmpty());
   EXPECT_THAT(wait(*crowd.queue, -1, 0), IsEmpty());
   std::map<std::uint64_t, int> seen;
@@ -199,7 +199,7 @@ TEST(ReadyQueue, AShortSpanLeavesTheRestForLater) {
 TEST(ReadyQueue, WhoeverWasRemovedIsNotReported) {
   const HangGuard guard;
   Crowd crowd(20);
-  for (auto& peer : crowd.there) ASSERT_EQ(peer->try_send({}, 0), Sent::yes);
+  for (auto& peer : crowd.there) ASSERT_EQ(peer->try_send({}, 0), Sent::taken);
   EXPECT_EQ(take(*crowd.queue).size(), 20u);  // active
   for (int i = 0; i < 20; i += 2) crowd.queue->remove(*crowd.here[i]);
   for (const std::uint64_t tag : take(*crowd.queue)) EXPECT_EQ(tag % 2, 1u);
@@ -208,7 +208,7 @@ TEST(ReadyQueue, WhoeverWasRemovedIsNotReported) {
   crowd.queue->remove(*crowd.here[0]);  // it is not there: no harm
   // They work on their own, and their places are free for others.
   EXPECT_EQ(consume_all(*crowd.here[0]), 1u);
-  ASSERT_EQ(crowd.there[0]->try_send({}, 0), Sent::yes);
+  ASSERT_EQ(crowd.there[0]->try_send({}, 0), Sent::taken);
   EXPECT_FALSE(crowd.here[0]->wait_to_receive(-1));
   for (int i = 0; i < 20; i += 2) ASSERT_FALSE(crowd.queue->add(*crowd.here[i], 100 + static_cast<unsigned>(i)));
   EXPECT_EQ(wait(*crowd.queue).size(), 10u);
@@ -231,7 +231,7 @@ TEST(ReadyQueue, KnowsItsLimits) {
   const auto wide = make_queue(2);
   EXPECT_FALSE(wide->add(*first.first, 1));
   EXPECT_EQ(wide->add(*first.first, 7), std::errc::file_exists);
-  EXPECT_EQ(first.second->try_send({}, 0), Sent::yes);
+  EXPECT_EQ(first.second->try_send({}, 0), Sent::taken);
   EXPECT_THAT(take(*wide), ElementsAre(1)) << "the refused one changed nothing";
 }
 
@@ -245,7 +245,7 @@ TEST(ReadyQueue, AChannelMovesFromOneQueueToAnother) {
     ReadyQueue& queue = move % 2 == 0 ? *first : *second;
     ASSERT_FALSE(queue.add(*pair.first, move));
     ASSERT_THAT(wait(queue, 1), IsEmpty());  // armed
-    ASSERT_EQ(pair.second->try_send({}, 0), Sent::yes);
+    ASSERT_EQ(pair.second->try_send({}, 0), Sent::taken);
     if (move % 3 == 0)
       ASSERT_THAT(wait(queue), ElementsAre(move));
     else
@@ -266,7 +266,7 @@ TEST(ReadyQueue, AChannelOutlivesItsQueue) {
   }
   std::thread sender([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_EQ(pair.second->try_send({}, 0), Sent::yes);
+    EXPECT_EQ(pair.second->try_send({}, 0), Sent::taken);
   });
   EXPECT_FALSE(pair.first->wait_to_receive(-1));
   sender.join();
@@ -284,18 +284,18 @@ TEST(ReadyQueue, AChannelInAQueueCanBeWaitedForAlone) {
       arm_first_only(*queue, other, 8);
       std::thread sender([&] {
         if (round % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
-        EXPECT_EQ(pair.second->try_send({}, 0), Sent::yes);
+        EXPECT_EQ(pair.second->try_send({}, 0), Sent::taken);
       });
       if (by_poll) {
-        pollfd entry{pair.first->descriptor(), POLLIN, 0};
-        EXPECT_TRUE(!pair.first->arm_to_receive() || ::poll(&entry, 1, 20'000) == 1);
-        pair.first->disarm();
+        pollfd entry{pair.first->shared()->descriptor(), POLLIN, 0};
+        EXPECT_TRUE(!pair.first->shared()->arm_to_receive() || ::poll(&entry, 1, 20'000) == 1);
+        pair.first->shared()->disarm();
       } else {
         EXPECT_FALSE(pair.first->wait_to_receive(-1));
       }
       sender.join();
       EXPECT_EQ(consume_all(*pair.first), 1u);
-      ASSERT_EQ(pair.second->try_send({}, 0), Sent::yes);
+      ASSERT_EQ(pair.second->try_send({}, 0), Sent::taken);
       if (round % 3 == 0)
         ASSERT_THAT(take(*queue), ElementsAre(7));
       else
@@ -313,18 +313,18 @@ TEST(ReadyQueue, AnActiveChannelCostsItsPeerNothingAndAQuietOneIsArmedAgain) {
   look_until_all_are_armed(*crowd.queue);
   const auto wakes = [&] { return crowd.there[0]->statistics().wakes_sent; };
   const auto before = wakes();
-  ASSERT_EQ(crowd.there[0]->try_send({}, 0), Sent::yes);
+  ASSERT_EQ(crowd.there[0]->try_send({}, 0), Sent::taken);
   EXPECT_EQ(wakes(), before + 1) << "armed: a hint";
   EXPECT_THAT(take(*crowd.queue), ElementsAre(0));
   EXPECT_EQ(consume_all(*crowd.here[0]), 1u);
   for (int i = 0; i < 100; ++i) {
-    ASSERT_EQ(crowd.there[0]->try_send({}, 0), Sent::yes);
+    ASSERT_EQ(crowd.there[0]->try_send({}, 0), Sent::taken);
     EXPECT_THAT(take(*crowd.queue), ElementsAre(0));
     EXPECT_EQ(consume_all(*crowd.here[0]), 1u);
   }
   EXPECT_EQ(wakes(), before + 1) << "active: nothing";
   look_until_all_are_armed(*crowd.queue);
-  ASSERT_EQ(crowd.there[0]->try_send({}, 0), Sent::yes);
+  ASSERT_EQ(crowd.there[0]->try_send({}, 0), Sent::taken);
   EXPECT_EQ(wakes(), before + 2) << "armed again";
   EXPECT_THAT(take(*crowd.queue), ElementsAre(0));
 }
@@ -340,10 +340,11 @@ TEST(ReadyQueue, WorksWhereThePeerHasNoDescriptorLeft) {
     CHILD_EXPECT(limit(RLIMIT_NOFILE, static_cast<rlim_t>(first_free.get() + 1)));
     for (int round = 0; round < 5; ++round) {
       CHILD_EXPECT(wait(*queue, 1).empty());
-      CHILD_EXPECT(pair.second->try_send({}, 0) == Sent::yes);
+      CHILD_EXPECT(pair.second->try_send({}, 0) == Sent::taken);
       CHILD_EXPECT(wait(*queue) == Tags{9});
       CHILD_EXPECT(consume_all(*pair.first) == 1);
-      if (round == 2) (void)pair.second->wait_to_receive(0), pair.second->disarm();  // takes the message off the socket
+      if (round == 2)
+        (void)pair.second->wait_to_receive(0), pair.second->shared()->disarm();  // takes the message off the socket
     }
     return 0;
   });
@@ -381,7 +382,7 @@ TEST(ReadyQueue, AKilledPeerIsReported) {
         sockets->first.reset();
         std::error_code fault;
         const auto channel = join_channel(sockets->second.release(), 10'000, fault);
-        CHILD_EXPECT(channel && channel->try_send({}, 0) == Sent::yes);
+        CHILD_EXPECT(channel && channel->try_send({}, 0) == Sent::taken);
         for (;;) ::pause();
         return 0;
       });

@@ -213,8 +213,8 @@ TEST_P(ViplHostile, RandomAnswersToLongSends) {
           (void)stranger_->say(kRest, RestHeader{static_cast<std::uint32_t>(random.below(2)), 0});
           break;
         case 6:
-          for (const auto whose : {via::Channel::Whose::ours, via::Channel::Whose::theirs}) {
-            auto* const words = reinterpret_cast<OfferWords*>(stranger_->channel().words(whose));
+          for (const auto whose : {via::SharedEnd::Whose::ours, via::SharedEnd::Whose::theirs}) {
+            auto* const words = reinterpret_cast<OfferWords*>(stranger_->channel().shared()->words(whose));
             words->states[random.below(kMostOffers)] =
                 random.chance(0.2) ? random() : offer_word(random.below(4), static_cast<OfferState>(random.below(8)));
           }

@@ -54,7 +54,7 @@ class Stranger {
 
   bool say(std::uint32_t word, std::vector<std::byte> bytes, bool more = false) {
     const iovec piece{bytes.data(), bytes.size()};
-    return channel_->try_send({&piece, 1}, word, more) == via::Sent::yes;
+    return channel_->try_send({&piece, 1}, word, more) == via::Sent::taken;
   }
   template <class Header>
   bool say(std::uint32_t word, const Header& header, std::size_t extra = 0, bool more = false) {
