@@ -22,10 +22,10 @@ void Doze::wake(unsigned processor) {
   if (place.word.must_wake()) wake_eventfd(place.wakeup.get());
 }
 
-bool Doze::sleep(int wakeup, int mac_fd, std::uint64_t ns) {
+bool Doze::sleep(int wakeup, int mac_fd, std::uint64_t most_ns) {
   pollfd fds[2] = {{wakeup, POLLIN, 0}, {mac_fd, POLLIN, 0}};
-  const timespec limit = to_timespec(ns);
-  const int ready = ::ppoll(fds, mac_fd < 0 ? 1 : 2, &limit, nullptr);
+  const timespec limit = to_timespec(most_ns);
+  const int ready = ::ppoll(fds, mac_fd < 0 ? 1 : 2, most_ns == UINT64_MAX ? nullptr : &limit, nullptr);
   if (ready <= 0) return false;
   if ((fds[0].revents & POLLIN) != 0) {
     std::uint64_t count = 0;

@@ -37,11 +37,12 @@ class Doze {
       place.nap_ns = std::min(2 * place.nap_ns, kLongestNapNs);
   }
 
+  // On an eventfd, which it drains, and a MAC's descriptor, if there is one. False: the time is over.
+  static bool sleep(int wakeup, int mac_fd, std::uint64_t most_ns);
+
  private:
   static constexpr std::uint64_t kFirstNapNs = 1'000'000;
   static constexpr std::uint64_t kLongestNapNs = 64'000'000;
-  static bool sleep(int wakeup, int mac_fd, std::uint64_t ns);  // true: something came
-
   struct Place {
     WaitWord word;
     Fd wakeup;

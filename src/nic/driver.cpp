@@ -23,10 +23,10 @@ std::uint32_t stride_of(std::uint32_t length) {
 }  // namespace
 
 Result<std::unique_ptr<Driver>> Driver::create(Registers& registers, HostMemory& memory, const DriverOptions& options,
-                                               std::function<void()> doorbell, std::function<bool()> poll) {
+                                               std::function<void()> doorbell, InlinedFirmware* inlined) {
   std::unique_ptr<Driver> driver(new Driver(registers, memory, options));
   driver->doorbell_ = std::move(doorbell);
-  driver->poll_ = std::move(poll);
+  driver->inlined_ = inlined;
   VIADUCT_CHECK(driver->allocate().because("make the driver's memory"));
   const std::uint64_t spin_ns = viaduct::Config::process().number("VIADUCT_SPIN_US") * 1000;
   for (unsigned queue = 0; queue < options.queues; ++queue) {
@@ -92,18 +92,24 @@ bool Driver::unregister_memory(std::uint64_t address) {
   return memory_.remove(address);
 }
 
+bool Driver::has_something(unsigned queue) const {
+  std::uint32_t& producer = rings_->return_producer[queue].value;
+  if (std::atomic_ref(producer).load(std::memory_order_acquire) != queues_[queue].consumer) return true;
+  return queue == 0 && send_consumer() != send_known_;
+}
+
 bool Driver::wait(unsigned queue, std::uint64_t timeout_ns) {
-  Queue& mine = queues_[queue];
+  constexpr int kMostTurns = 64;  // between looks at the clock: others' frames may come for ever
   const Clock& clock = options_.clock != nullptr ? *options_.clock : Clock::steady();
-  const auto something = [&] {
-    if (poll_) (void)poll_();
-    std::uint32_t& producer = rings_->return_producer[queue].value;
-    if (std::atomic_ref(producer).load(std::memory_order_acquire) != mine.consumer) return true;
-    return queue == 0 && send_consumer() != send_known_;
+  FutexSleeper futex;
+  Sleeper& sleeper = inlined_ != nullptr ? inlined_->sleeper() : futex;
+  const auto ready = [&] {
+    for (int turns = 0; inlined_ != nullptr && turns < kMostTurns && inlined_->poll(); ++turns)
+      if (has_something(queue)) return true;
+    return has_something(queue);
   };
-  FutexSleeper sleeper;
-  return mine.waiter->wait(registers_.interrupt[queue], sleeper, Deadline::after_ns(clock, timeout_ns), something) ==
-         WaitResult::ready;
+  return queues_[queue].waiter->wait(registers_.interrupt[queue], sleeper, Deadline::after_ns(clock, timeout_ns),
+                                     ready) == WaitResult::ready;
 }
 
 bool Driver::command(Command command, std::uint32_t argument) {

@@ -26,12 +26,21 @@ struct DriverOptions {
   const Clock* clock = nullptr;
 };
 
+// Where the firmware is the caller's to run (Partition::inlined).
+class InlinedFirmware {
+ public:
+  virtual ~InlinedFirmware() = default;
+  virtual bool poll() = 0;  // one turn; false: there was nothing to do
+  // Until something has come for the firmware, or an interrupt was raised by another thread that runs it.
+  virtual Sleeper& sleeper() = 0;
+};
+
 class Driver final : public Host {
  public:
   // Registers its memory, fills the receive rings and writes their mailboxes. `doorbell` wakes a sleeping processor;
-  // `poll` runs the firmware where that is the caller's to do.
+  // `inlined` null: the firmware runs by itself.
   static Result<std::unique_ptr<Driver>> create(Registers& registers, HostMemory& memory, const DriverOptions& options,
-                                                std::function<void()> doorbell, std::function<bool()> poll);
+                                                std::function<void()> doorbell, InlinedFirmware* inlined);
   HostAddress rings() const { return rings_at_; }
   HostAddress send_buffers() const { return send_buffers_at_; }
   HostRings& host_rings() { return *rings_; }  // for tests that play a bad driver
@@ -64,6 +73,7 @@ class Driver final : public Host {
     std::uint32_t length;
     std::uint8_t ring;
   };
+  bool has_something(unsigned queue) const;
   std::uint32_t send_consumer() const;
   void put(HostAddress address, std::uint32_t length, bool end, std::uint64_t cookie, bool silent);
   bool take_return(unsigned queue, const ReturnDescriptor& entry, Packet& packet);
@@ -75,7 +85,7 @@ class Driver final : public Host {
   HostMemory& memory_;
   const DriverOptions options_;
   std::function<void()> doorbell_;
-  std::function<bool()> poll_;
+  InlinedFirmware* inlined_ = nullptr;
   Segment ring_segment_, buffer_segment_;
   HostRings* rings_ = nullptr;
   HostAddress rings_at_ = 0;

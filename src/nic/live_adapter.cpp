@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 
 #include <cstring>
 
@@ -70,12 +71,16 @@ Status LiveAdapter::make_parts() {
   if (sleeps) {
     VIADUCT_TRY(doze_, Doze::create(processors_));
   }
+  if (config_.partition == Partition::inlined) {
+    bell_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!bell_) return Error::from_errno("make an eventfd for whoever waits");
+  }
   const bool spread = config_.partition == Partition::dynamic || processors_ > 1;
   hardware_ = std::make_unique<LiveHardware>(
       *registers_, *memory_, *mac_, doze_.get(),
       LiveHardware::Options{processor_of_, config_.partition == Partition::dynamic,
                             config_.partition == Partition::inlined, mac_->max_frame(), config_.filter,
-                            config_.measure_time, config_.trace, config_.clock});
+                            config_.measure_time, config_.trace, config_.clock, bell_.get()});
 
   DriverOptions options{.queues = config_.queues,
                         .max_frame = mac_->max_frame(),
@@ -86,9 +91,8 @@ Status LiveAdapter::make_parts() {
   std::function<void()> doorbell;
   const unsigned listener = processor_of_[static_cast<unsigned>(Event::mailbox)];
   if (doze_ != nullptr) doorbell = [this, listener] { doze_->wake(listener); };
-  std::function<bool()> run_here;
-  if (config_.partition == Partition::inlined) run_here = [this] { return poll(); };
-  VIADUCT_TRY(driver_, Driver::create(*registers_, *memory_, options, std::move(doorbell), std::move(run_here)));
+  InlinedFirmware* const inlined = config_.partition == Partition::inlined ? this : nullptr;
+  VIADUCT_TRY(driver_, Driver::create(*registers_, *memory_, options, std::move(doorbell), inlined));
 
   FirmwareSettings settings{.rings = driver_->rings(),
                             .queues = config_.queues,

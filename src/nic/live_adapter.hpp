@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/counters.hpp"
+#include "base/fd.hpp"
 #include "nic/driver.hpp"
 #include "nic/firmware/dispatch.hpp"
 #include "nic/live_hardware.hpp"
@@ -12,7 +13,7 @@
 
 namespace viaduct::nic {
 
-class LiveAdapter final : public Adapter {
+class LiveAdapter final : public Adapter, private InlinedFirmware {
  public:
   static Result<std::unique_ptr<LiveAdapter>> create(Config config, std::unique_ptr<Mac> mac);
   ~LiveAdapter() override;
@@ -34,7 +35,18 @@ class LiveAdapter final : public Adapter {
     std::thread thread;
   };
 
+  // Partition inlined: the MAC's descriptor, the next timer, and a bell for interrupts that another thread raises.
+  class CallersSleep final : public Sleeper {
+   public:
+    explicit CallersSleep(LiveAdapter& adapter) : adapter_(adapter) {}
+    SleepResult sleep(WaitWord& word, std::uint32_t armed, Deadline deadline, const Clock& clock) override;
+
+   private:
+    LiveAdapter& adapter_;
+  };
+
   LiveAdapter(Config config, std::unique_ptr<Mac> mac) : config_(std::move(config)), mac_(std::move(mac)) {}
+  Sleeper& sleeper() override { return callers_sleep_; }
   Status settle_partition();
   Status make_parts();
   Status start();
@@ -56,6 +68,9 @@ class LiveAdapter final : public Adapter {
   std::unique_ptr<Firmware<LiveHardware>> firmware_;
   std::optional<NullHost> null_host_;
   std::vector<Place> places_;
+  Fd bell_;                      // partition inlined
+  bool turned_in_vain_ = false;  // partition inlined: the last turn found nothing
+  CallersSleep callers_sleep_{*this};
   std::atomic<bool> stopping_{false};
   Totals published_;  // as added to the process's counters: by the processor of Mailbox
 };

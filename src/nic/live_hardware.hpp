@@ -9,6 +9,7 @@
 // fetched, which here takes no time, the round goes back to DMA Read Complete, once.
 #pragma once
 
+#include "base/waiter.hpp"
 #include "nic/dma_channel.hpp"
 #include "nic/doze.hpp"
 #include "nic/event_registers.hpp"
@@ -29,6 +30,7 @@ class LiveHardware {
     bool measure_time = true;
     bool trace = true;
     const Clock* clock = nullptr;
+    int bell = -1;  // an eventfd that whoever waits for an interrupt sleeps on; -1: they sleep on the line's futex
   };
 
   LiveHardware(Registers& registers, const HostMemory& memory, Mac& mac, Doze* doze, const Options& options)
@@ -38,6 +40,7 @@ class LiveHardware {
         watch_(options.measure_time || options.trace),
         trace_(options.trace),
         prompt_(options.prompt),
+        bell_(options.bell),
         ticks_(options.clock),
         events_(options.processor_of, options.dynamic),
         read_(Direction::read, memory, options.dynamic ? kShareFrom : DmaChannel::kNeverShare),
@@ -130,7 +133,13 @@ class LiveHardware {
       timer.store(ticks_.now_ns() + delay_ns + 1, std::memory_order_relaxed);
   }
   void disarm(Event event) { timer_of(event).store(0, std::memory_order_relaxed); }
-  void interrupt(Processor&, unsigned line) { registers_.interrupt[line].wake_if_armed(); }
+  void interrupt(Processor&, unsigned line) {
+    if (!registers_.interrupt[line].must_wake()) return;
+    if (bell_ < 0)
+      registers_.interrupt[line].wake_sleepers();
+    else
+      wake_eventfd(bell_);
+  }
 
   void charge(Processor&, Event, Work, unsigned) {}
   void touch(Processor&, Memory, unsigned) {}
@@ -189,6 +198,7 @@ class LiveHardware {
   const HostMemory& memory_;
   Doze* const doze_;
   const bool watch_, trace_, prompt_;
+  const int bell_;
   const Ticks ticks_;
   EventRegisters events_;
   Timer timers_[2];

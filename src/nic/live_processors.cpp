@@ -41,7 +41,19 @@ unsigned LiveAdapter::turn(Place& place) {
 
 bool LiveAdapter::poll() {
   if (config_.partition != Partition::inlined) return false;
-  return turn(places_[0]) != 0;
+  turned_in_vain_ = turn(places_[0]) == 0;
+  return !turned_in_vain_;
+}
+
+SleepResult LiveAdapter::CallersSleep::sleep(WaitWord&, std::uint32_t, Deadline deadline, const Clock& clock) {
+  if (!adapter_.turned_in_vain_) return SleepResult::woken;
+  constexpr std::uint64_t kLookEveryNs = 1'000'000;  // at a MAC that has no descriptor
+  const std::uint64_t due = adapter_.hardware_->next_timer_ns(), now = adapter_.hardware_->now_ns();
+  std::uint64_t most = due == UINT64_MAX ? UINT64_MAX : due > now ? due - now : 1;
+  if (!deadline.is_never()) most = std::min(most, deadline.left_ns(clock.now_ns()));
+  const int mac = adapter_.mac_->fd();
+  if (mac < 0) most = std::min(most, kLookEveryNs);
+  return Doze::sleep(adapter_.bell_.get(), mac, most) ? SleepResult::woken : SleepResult::timeout;
 }
 
 void LiveAdapter::run(Place& place) {

@@ -1,6 +1,10 @@
 // The same firmware on threads of its own: every partition carries the same traffic, complete and in order.
 #include <gmock/gmock.h>
+#include <unistd.h>
+#include <viaduct/nic_macs.hpp>
 
+#include <atomic>
+#include <fstream>
 #include <thread>
 
 #include "base/topology.hpp"
@@ -51,6 +55,7 @@ void exchange(Adapter& left, Adapter& right, std::uint32_t count) {
       Host& host = ends[i]->host();
       while (sent[i] < count && host.send_copy(numbered_frame(sent[i], length_of(sent[i])))) ++sent[i], idle = false;
       host.ring();
+      (void)ends[i]->poll();
       for (const Bytes& frame : receive_all(host)) {
         ASSERT_EQ(frame, numbered_frame(received[i], length_of(received[i])));
         ++received[i], idle = false;
@@ -75,20 +80,59 @@ TEST_P(Partitions, CarryEverythingInOrder) {
   }
 }
 
+// Whether that thread of ours sleeps in the kernel.
+bool is_asleep(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  return text.substr(text.rfind(')') + 2, 1) == "S";
+}
+
+// Frame after frame from a thread of its own, each only when the host at the other end sleeps.
+void wake_again_and_again(Adapter& from, Adapter& to) {
+  const pid_t waiter = ::gettid();
+  std::atomic<std::uint32_t> wanted{0};
+  constexpr std::uint32_t kFramesToSend = 40;
+  std::thread sender([&] {
+    for (std::uint32_t i = 1; i <= kFramesToSend; ++i) {
+      while (wanted.load() != i || !is_asleep(waiter)) std::this_thread::yield();
+      EXPECT_TRUE(from.host().send_copy(numbered_frame(i, 60)));
+      from.host().ring();
+      while (from.poll()) continue;
+    }
+  });
+  std::uint32_t got = 0;
+  for (; got < kFramesToSend; ++got) {
+    wanted.store(got + 1);
+    if (!to.host().wait(0, 10'000'000'000)) break;
+    const auto frames = receive_all(to.host());
+    EXPECT_EQ(frames.size(), 1u);
+    for (const Bytes& frame : frames) EXPECT_EQ(number_of(frame), got + 1);
+  }
+  EXPECT_EQ(got, kFramesToSend);
+  while (got < kFramesToSend) wanted.store(++got), std::this_thread::yield();
+  sender.join();
+}
+
 TEST_P(Partitions, WakeAWaitingHost) {
   Pair pair(config());
-  for (std::uint32_t i = 0; i < 40; ++i) {
-    ASSERT_TRUE(pair.left->host().send_copy(numbered_frame(i, 60)));
-    pair.left->host().ring();
-    ASSERT_TRUE(pair.right->host().wait(0, 10'000'000'000));
-    const auto frames = receive_all(pair.right->host());
-    ASSERT_EQ(frames.size(), 1u);
-    ASSERT_EQ(number_of(frames[0]), i);
-  }
+  wake_again_and_again(*pair.left, *pair.right);
+}
+
+// It has a MAC that one can sleep on; the wire has to be looked at again and again.
+TEST(Partition, InlinedSleepsOnItsMac) {
+  const int port = 10'000 + 2 * (::getpid() % 10'000);
+  const std::string left = "127.0.0.1:" + std::to_string(port), right = "127.0.0.1:" + std::to_string(port + 1);
+  Failure why;
+  auto here = Adapter::create(inlined(), make_udp_mac({.local = left, .remote = right}, why), why);
+  auto there = Adapter::create({}, make_udp_mac({.local = right, .remote = left}, why), why);
+  ASSERT_TRUE(here && there) << why.message;
+  EXPECT_FALSE(there->host().wait(0, 1'000'000));
+  wake_again_and_again(*here, *there);
 }
 
 INSTANTIATE_TEST_SUITE_P(, Partitions,
-                         testing::Values(Kind{"release", Partition::release, 1, UINT64_MAX},
+                         testing::Values(Kind{"inlined", Partition::inlined, 1, UINT64_MAX},
+                                         Kind{"release", Partition::release, 1, UINT64_MAX},
                                          Kind{"parallel", Partition::parallel, 2, UINT64_MAX},
                                          Kind{"dynamic_2", Partition::dynamic, 2, UINT64_MAX},
                                          Kind{"dynamic_4", Partition::dynamic, 4, UINT64_MAX},
