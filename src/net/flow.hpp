@@ -20,16 +20,17 @@ struct Flow {
   };
 
   Flow(std::uint32_t number, const FlowLimits& limits, std::uint32_t first_sequence)
-      : id(number), incoming(first_sequence, limits.slots, limits.slot_size) {}
+      : id(number), user(number), incoming(first_sequence, limits.slots, limits.slot_size) {}
 
   void connect(std::uint32_t first_sequence, const FlowLimits& peers) {
     outgoing.emplace(first_sequence, peers.slots, peers.slot_size);
     state = State::open;
   }
   // All that was to be delivered has been.
-  bool delivered() const { return !outgoing || (outgoing->all_acknowledged() && (!finished || end_acknowledged)); }
+  bool all_delivered() const { return !outgoing || (outgoing->all_acknowledged() && (!finished || end_acknowledged)); }
 
   const std::uint32_t id;
+  std::uint64_t user;  // by which registered memory knows the flow
   State state = State::opening;
   IncomingItems incoming;
   std::optional<OutgoingItems> outgoing;  // once the peer has accepted
@@ -44,6 +45,7 @@ struct Flow {
   std::deque<std::uint32_t> pulling;  // the offers at the head of incoming: their transfers; 0: done
   std::uint32_t results_owed = 0;     // of the peer's transfers: not yet acknowledged
   std::uint32_t peers_gets = 0;       // under way
+  std::uint64_t delivered = 0;        // items, when the peer closed the flow
 };
 
 }  // namespace viaduct::net

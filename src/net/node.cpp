@@ -1,17 +1,14 @@
 #include "net/node.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include "base/clock.hpp"
@@ -22,8 +19,9 @@ namespace viaduct::net {
 
 namespace {
 
-constexpr std::uint16_t kEtherType = 0x88b5;  // IEEE's first for local use
-constexpr std::size_t kHeaders = 28;          // of IPv4 and UDP
+constexpr std::uint16_t kEtherType = 0x88b5;        // IEEE's first for local use
+constexpr std::uint64_t kLookAtSilentMac = 50'000;  // ns: between looks at a MAC that has no descriptor
+constexpr Place kEverybody{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
 std::uint64_t now_ns() {
   return Clock::steady().now_ns();
@@ -48,55 +46,8 @@ sockaddr_un name_address(const std::string& name, std::uint16_t port, socklen_t&
   return address;
 }
 
-std::string text_of(const sockaddr_in& address) {
-  char host[INET_ADDRSTRLEN] = "?";
-  ::inet_ntop(AF_INET, &address.sin_addr, host, sizeof host);
-  return fmt::format("{}:{}", host, ntohs(address.sin_port));
-}
-
-Result<sockaddr_in> resolve(const std::string& host, std::uint16_t port) {
-  const auto colon = host.rfind(':');
-  const std::string name = host.substr(0, colon);
-  if (colon != std::string::npos) {
-    const std::string_view digits = std::string_view(host).substr(colon + 1);
-    const auto [end, fault] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-    if (fault != std::errc{} || end != digits.data() + digits.size() || port == 0) {
-      return Error(EINVAL, fmt::format("'{}' is no port, 1 to 65535, in '{}' (IPv4: HOST or HOST:PORT)", digits, host));
-    }
-  }
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (const int fault = ::getaddrinfo(name.c_str(), nullptr, &hints, &found); fault != 0) {
-    return Error(EINVAL, fmt::format("the host '{}': {} (IPv4: HOST or HOST:PORT)", name, ::gai_strerror(fault)));
-  }
-  sockaddr_in address{};
-  std::memcpy(&address, found->ai_addr, sizeof address);
-  ::freeaddrinfo(found);
-  address.sin_port = htons(port);
-  return address;
-}
-
-Result<Route> route(const sockaddr_in& to) {
-  const Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket) return Error::from_errno("open a UDP socket");
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
-    return Error::from_errno(fmt::format("find a way to {}", text_of(to)));
-  }
-  sockaddr_in from{};
-  socklen_t length = sizeof from;
-  (void)::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&from), &length);
-  int mtu = 0;
-  length = sizeof mtu;
-  if (::getsockopt(socket.get(), IPPROTO_IP, IP_MTU, &mtu, &length) != 0) mtu = 1280;
-  from.sin_port = 0;
-  const std::string local = text_of(from);
-  return Route{text_of(to), local.substr(0, local.find(':')), static_cast<std::uint32_t>(mtu)};
-}
-
 std::size_t frame_size_of(const Route& way) {
-  return way.mtu - std::min<std::size_t>(way.mtu, kHeaders + nic::kEthernetHeader);
+  return way.mtu - std::min<std::size_t>(way.mtu, headers_of(way.to) + nic::kEthernetHeader);
 }
 
 StationOptions with_frame_size(StationOptions options, std::uint32_t largest) {
@@ -116,29 +67,51 @@ Result<std::unique_ptr<Node>> Node::open(const NodeOptions& options, RegisteredM
   nic::Failure why;
   auto own = nic::make_udp_switch({.max_frame = static_cast<std::uint32_t>(options.largest_frame + kEthernet)}, why);
   if (own == nullptr) return Error(why.code.value(), why.message);
-  return std::unique_ptr<Node>(new Node(options, memory, std::move(own)));
+  nic::UdpSwitch* const udp = own.get();
+  return std::unique_ptr<Node>(new Node(options, memory, std::move(own), udp));
 }
 
-Node::Node(const NodeOptions& options, RegisteredMemory& memory, std::unique_ptr<nic::UdpSwitch> own)
+Result<std::unique_ptr<Node>> Node::over(std::unique_ptr<nic::Mac> mac, const NodeOptions& options,
+                                         RegisteredMemory& memory) {
+  NodeOptions fitting = options;
+  fitting.largest_frame = std::min(options.largest_frame, mac->max_frame() - static_cast<std::uint32_t>(kEthernet));
+  return std::unique_ptr<Node>(new Node(fitting, memory, std::move(mac), nullptr));
+}
+
+Node::Node(const NodeOptions& options, RegisteredMemory& memory, std::unique_ptr<nic::Mac> mac, nic::UdpSwitch* udp)
     : options_(options),
-      own_(std::move(own)),
+      mac_(std::move(mac)),
+      switch_(udp),
       hand_over_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
       station_(with_frame_size(options.station, options.largest_frame), memory, unguessable),
-      buffers_(kBatch * (options.largest_frame + kEthernet)) {
-  station_.set_answer_port(own_->port());
+      buffers_(kBatch * (options.largest_frame + kEthernet)),
+      watched_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (mac_->fd() >= 0) watch(mac_->fd(), false, true);
+  if (switch_ == nullptr) return;
+  station_.set_answer_port(switch_->port());
   station_.set_way([this](const Place& place) -> std::size_t {
     sockaddr_storage to{};
     std::uint32_t length = 0;
-    if (!own_->peer_address(place, to, length)) return SIZE_MAX;
-    const auto way = route(reinterpret_cast<const sockaddr_in&>(to));
+    if (!switch_->peer_address(place, to, length)) return SIZE_MAX;
+    const auto way = net::route_to(to, length);
     return way ? frame_size_of(*way) : SIZE_MAX;
   });
 }
 
 Node::~Node() = default;
 
+void Node::watch(int descriptor, bool also_writable, bool is_new) {
+  epoll_event wanted{};
+  wanted.events = also_writable ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  (void)::epoll_ctl(watched_.get(), is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, descriptor, &wanted);
+}
+
 Status Node::offer(const std::string& name) {
   if (name.empty() || name.size() > UINT8_MAX) return Error(EINVAL, "a name has 1 to 255 bytes");
+  if (switch_ == nullptr) {
+    station_.offer(name);
+    return {};
+  }
   Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return Error::from_errno("open a UNIX socket");
   socklen_t length = 0;
@@ -147,10 +120,16 @@ Status Node::offer(const std::string& name) {
     if (errno == EADDRINUSE) return Error(EADDRINUSE, fmt::format("another process offers the name '{}'", name));
     return Error::from_errno(fmt::format("take the name '{}'", name));
   }
+  watch(socket.get(), false, true);
   names_[name] = std::move(socket);
   station_.offer(name);
   join_group();
   return {};
+}
+
+void Node::withdraw(const std::string& name) {
+  station_.withdraw(name);
+  names_.erase(name);  // a descriptor that is closed leaves the set by itself
 }
 
 // Another user may hold the port: his processes hand hellos over all the same, so it is no fault.
@@ -159,19 +138,26 @@ void Node::join_group() {
   nic::Failure why;
   shared_ =
       nic::make_udp_switch({.local = fmt::format("0.0.0.0:{}", options_.well_known_port), .shared_port = true}, why);
-  if (shared_ == nullptr) log::notice(why.message + "; hellos reach this process through those who have the port");
+  if (shared_ == nullptr) {
+    log::notice(why.message + "; hellos reach this process through those who have the port");
+  } else {
+    watch(shared_->fd(), false, true);
+  }
 }
 
 Result<Route> Node::route_to(const std::string& host) const {
-  VIADUCT_TRY(const sockaddr_in address, resolve(host, options_.well_known_port));
-  return route(address);
+  if (switch_ != nullptr) return find_route(host, options_.well_known_port);
+  Route cable;
+  cable.peer = mac_->name();
+  cable.interface = mac_->name();
+  cable.mtu = options_.largest_frame;
+  return cable;
 }
 
-Result<std::uint64_t> Node::connect(const std::string& host, const std::string& name, std::uint64_t within_ns) {
-  VIADUCT_TRY(const sockaddr_in address, resolve(host, options_.well_known_port));
-  VIADUCT_TRY(const Route way, route(address));
-  const Place place = own_->know_peer(reinterpret_cast<const sockaddr*>(&address), sizeof address);
+Result<std::uint64_t> Node::connect(const Route& way, const std::string& name, std::uint64_t within_ns) {
   const std::uint64_t now = now_ns();
+  if (switch_ == nullptr) return station_.connect(kEverybody, name, options_.largest_frame, now, now + within_ns);
+  const Place place = switch_->know_peer(reinterpret_cast<const sockaddr*>(&way.to), way.to_length);
   return station_.connect(place, name, frame_size_of(way), now, now + within_ns);
 }
 
@@ -189,7 +175,7 @@ bool Node::progress() {
 
 bool Node::receive_own() {
   nic::Frame frames[kBatch];
-  const std::size_t count = own_->receive(frames);
+  const std::size_t count = mac_->receive(frames);
   const std::uint64_t now = now_ns();
   for (const nic::Frame& frame : std::span(frames).first(count)) {
     if (frame.length <= kEthernet) continue;
@@ -198,7 +184,7 @@ bool Node::receive_own() {
     const std::span<const std::byte> bytes(frame.data + kEthernet, frame.length - kEthernet);
     if (station_.receive(from, bytes, now) == Station::Taken::for_another) station_.refuse(from, bytes);
   }
-  own_->release(count);
+  mac_->release(count);
   return count > 0;
 }
 
@@ -256,7 +242,7 @@ void Node::take_hello(const sockaddr_storage& from, std::uint32_t length, std::s
     }
   }
   if (hello && hello->answer_port != 0) answer_to.sin_port = htons(hello->answer_port);
-  const Place place = own_->know_peer(reinterpret_cast<const sockaddr*>(&answer_to), length);
+  const Place place = switch_->know_peer(reinterpret_cast<const sockaddr*>(&answer_to), length);
   if (station_.receive(place, frame, now_ns()) == Station::Taken::for_another) station_.refuse(place, frame);
 }
 
@@ -264,7 +250,7 @@ void Node::take_hello(const sockaddr_storage& from, std::uint32_t length, std::s
 void Node::send_hello(const Place& to, std::span<const std::byte> bytes) const {
   sockaddr_storage address{};
   std::uint32_t length = 0;
-  if (!own_->peer_address(to, address, length)) return;
+  if (!switch_->peer_address(to, address, length)) return;
   const Fd socket(::socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   (void)::sendto(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&address),
                  length);
@@ -284,12 +270,12 @@ bool Node::send_frames() {
         const std::size_t size = station_.next_frame(buffer.subspan(kEthernet), to, now);
         if (size == 0) break;
         const std::uint16_t type = htons(kEtherType);
-        const nic::MacAddress self = own_->address();
+        const nic::MacAddress self = mac_->address();
         std::memcpy(buffer.data(), to.data(), to.size());
         std::memcpy(buffer.data() + to.size(), self.data(), self.size());
         std::memcpy(buffer.data() + 2 * to.size(), &type, sizeof type);
         const auto frame = buffer.first(size + kEthernet);
-        if (static_cast<FrameKind>(frame[kEthernet + 5]) == FrameKind::hello) {
+        if (switch_ != nullptr && static_cast<FrameKind>(frame[kEthernet + 5]) == FrameKind::hello) {
           send_hello(to, frame);
           continue;
         }
@@ -297,48 +283,81 @@ bool Node::send_frames() {
       }
       if (outgoing_.empty()) return moved;
     }
-    const std::size_t taken = own_->transmit(std::span(outgoing_).subspan(sent_));
+    const std::size_t taken = mac_->transmit(std::span(outgoing_).subspan(sent_));
     sent_ += taken;
     moved |= taken > 0;
-    if (sent_ < outgoing_.size()) return moved;  // full: the rest next time
+    if (blocked()) return moved;  // full: the rest next time
   }
 }
 
-void Node::sleep(std::uint64_t most_ns) {
+void Node::prepare_to_sleep() {
   station_.about_to_sleep();
   send_frames();
-  const std::uint64_t now = now_ns();
+  if (blocked() != watches_room_ && mac_->fd() >= 0) {
+    watches_room_ = blocked();
+    watch(mac_->fd(), watches_room_, false);
+  }
+}
+
+std::uint64_t Node::next_deadline() const {
   const std::uint64_t due = station_.next_deadline();
-  const std::uint64_t wait = std::min(most_ns, due > now ? due - now : 0);
-  std::vector<pollfd> ready{{own_->fd(), static_cast<short>(sent_ < outgoing_.size() ? POLLIN | POLLOUT : POLLIN), 0}};
-  if (shared_ != nullptr) ready.push_back({shared_->fd(), POLLIN, 0});
-  for (const auto& [name, socket] : names_) ready.push_back({socket.get(), POLLIN, 0});
-  const timespec time = to_timespec(wait);
-  (void)::ppoll(ready.data(), ready.size(), &time, nullptr);
+  return mac_->fd() >= 0 ? due : std::min(due, now_ns() + kLookAtSilentMac);
+}
+
+void Node::sleep(std::uint64_t most_ns) {
+  prepare_to_sleep();
+  const std::uint64_t now = now_ns();
+  const std::uint64_t due = next_deadline();
+  const timespec time = to_timespec(std::min(most_ns, due > now ? due - now : 0));
+  epoll_event event;
+  (void)::epoll_pwait2(watched_.get(), &event, 1, &time, nullptr);
 }
 
 bool Node::take_event(StationEvent& event) {
   if (!station_.take_event(event)) return false;
-  if (event.kind == StationEvent::Kind::connected || event.kind == StationEvent::Kind::met) {
+  const bool begins = event.kind == StationEvent::Kind::connected || event.kind == StationEvent::Kind::met;
+  if (begins && switch_ != nullptr) {
     sockaddr_storage address{};
     std::uint32_t length = 0;
     const Place place = station_.place_of(event.session);
-    if (own_->peer_address(place, address, length)) {
-      kept_[event.session] = own_->keep_peer(reinterpret_cast<const sockaddr*>(&address), length);
+    if (switch_->peer_address(place, address, length)) {
+      kept_[event.session] = switch_->keep_peer(reinterpret_cast<const sockaddr*>(&address), length);
     }
   }
   return true;
 }
 
 std::string Node::name_of(std::uint64_t session) const {
-  return own_->peer_name(station_.place_of(session));
+  const Place place = station_.place_of(session);
+  return switch_ != nullptr ? switch_->peer_name(place) : fmt::format("{:02x}", fmt::join(place, ":"));
+}
+
+bool Node::is_same_process(std::uint64_t one, std::uint64_t other) const {
+  return station_.place_of(one) == station_.place_of(other) &&
+         station_.peers_incarnation(one) == station_.peers_incarnation(other);
+}
+
+Path Node::path_of(std::uint64_t session) const {
+  Path path;
+  path.peer = name_of(session);
+  path.carrier = carrier();
+  if (const Session* const its = look(session); its != nullptr) path.frame_size = its->frame_size();
+  sockaddr_storage to{};
+  std::uint32_t length = 0;
+  if (switch_ == nullptr || !switch_->peer_address(station_.place_of(session), to, length)) return path;
+  if (const auto way = net::route_to(to, length)) {
+    path.local = way->from;
+    path.interface = way->interface;
+    path.mtu = way->mtu;
+  }
+  return path;
 }
 
 void Node::forget(std::uint64_t session) {
   station_.forget(session);
   send_frames();
   if (const auto kept = kept_.find(session); kept != kept_.end()) {
-    own_->forget_peer(kept->second);
+    switch_->forget_peer(kept->second);
     kept_.erase(kept);
   }
 }
@@ -349,7 +368,7 @@ bool Node::drain(std::uint64_t within_ns) {
     const bool moved = progress();
     station_.about_to_sleep();
     send_frames();
-    if (station_.quiet() && sent_ == outgoing_.size()) return true;
+    if (is_quiet()) return true;
     const std::uint64_t now = now_ns();
     if (now >= end) return false;
     if (!moved) sleep(end - now);  // else there may be more than was looked at

@@ -14,11 +14,10 @@
 
 #include "base/fd.hpp"
 #include "base/result.hpp"
+#include "net/route.hpp"
 #include "net/station.hpp"
 
 namespace viaduct::net {
-
-inline constexpr std::uint16_t kWellKnownPort = 47117;
 
 struct NodeOptions {
   StationOptions station{};
@@ -26,23 +25,22 @@ struct NodeOptions {
   std::uint32_t largest_frame = 9000;  // of what an Ethernet frame carries; the way to a peer may carry less
 };
 
-struct Route {
-  std::string peer;       // "192.0.2.1:47117"
-  std::string from;       // our address on the way there
-  std::uint32_t mtu = 0;  // of the interface that leads there
-};
-
 class Node {
  public:
   static Result<std::unique_ptr<Node>> open(const NodeOptions& options, RegisteredMemory& memory);
+  // Over a link that leads to one other node: a cable. Hosts mean nothing there.
+  static Result<std::unique_ptr<Node>> over(std::unique_ptr<nic::Mac> mac, const NodeOptions& options,
+                                            RegisteredMemory& memory);
   ~Node();  // says nothing: drain() and forget() first, or peers hear of it only by the silence
 
   // From now on peers can connect to `name` at this host. A name belongs to one process at a time.
   Status offer(const std::string& name);
+  void withdraw(const std::string& name);
 
-  // "HOST" or "HOST:PORT". The number of the session to be; its event says `connected` or `failed`.
-  Result<std::uint64_t> connect(const std::string& host, const std::string& name, std::uint64_t within_ns);
-  // How the kernel would send to that host.
+  // The number of the session to be; its event says `connected` or `failed`.
+  Result<std::uint64_t> connect(const Route& way, const std::string& name, std::uint64_t within_ns);
+  // "HOST", "HOST:PORT" or "[HOST]:PORT": how the kernel would send there. Looks the name up, which may block. Any
+  // thread.
   Result<Route> route_to(const std::string& host) const;
 
   // Frames in, what is due, frames out. False: nothing moved.
@@ -51,6 +49,11 @@ class Node {
   bool flush() { return send_frames(); }
   // Everything that is owed goes out first. Until a frame comes, something is due, or so much time has passed.
   void sleep(std::uint64_t most_ns);
+  // The same in parts: what is owed goes out; then sleep until the descriptor is readable, or that moment.
+  void prepare_to_sleep();
+  int descriptor() const { return watched_.get(); }
+  void watch(int descriptor) { watch(descriptor, false, true); }  // one more that ends the sleep
+  std::uint64_t next_deadline() const;
 
   bool take_event(StationEvent& event);
   Session* use(std::uint64_t session) { return station_.use(session); }
@@ -61,15 +64,18 @@ class Node {
   bool drain(std::uint64_t within_ns);
 
   const Station& station() const { return station_; }
-  nic::MacCounters counters() const { return own_->counters(); }
-  std::uint16_t port() const { return own_->port(); }
+  bool is_quiet() const { return station_.quiet() && !blocked(); }
+  bool is_same_process(std::uint64_t one, std::uint64_t other) const;
+  Path path_of(std::uint64_t session) const;
+  nic::MacCounters counters() const { return mac_->counters(); }
+  std::string carrier() const { return switch_ != nullptr ? "udp" : mac_->name(); }
 
  private:
   static constexpr std::size_t kBatch = 64;
   static constexpr std::uint32_t kTurnsBetweenHellos = 32;
   static constexpr std::size_t kEthernet = nic::kEthernetHeader;
 
-  Node(const NodeOptions& options, RegisteredMemory& memory, std::unique_ptr<nic::UdpSwitch> own);
+  Node(const NodeOptions& options, RegisteredMemory& memory, std::unique_ptr<nic::Mac> mac, nic::UdpSwitch* udp);
 
   bool receive_own();
   bool receive_hellos();
@@ -78,9 +84,12 @@ class Node {
   void take_hello(const sockaddr_storage& from, std::uint32_t length, std::span<const std::byte> frame);
   void send_hello(const Place& to, std::span<const std::byte> bytes) const;
   void join_group();
+  void watch(int descriptor, bool also_writable, bool is_new);
+  bool blocked() const { return sent_ < outgoing_.size(); }
 
   const NodeOptions options_;
-  std::unique_ptr<nic::UdpSwitch> own_;
+  std::unique_ptr<nic::Mac> mac_;
+  nic::UdpSwitch* const switch_;            // the same, where it is one
   std::unique_ptr<nic::UdpSwitch> shared_;  // at the well-known port, while names are offered
   std::map<std::string, Fd> names_;         // whose hellos others hand over here
   Fd hand_over_;                            // to others
@@ -90,6 +99,8 @@ class Node {
   std::vector<nic::Frame> outgoing_;
   std::size_t sent_ = 0;  // of outgoing_
   std::uint32_t turns_ = 0;
+  Fd watched_;  // an epoll set: what a sleeper waits for
+  bool watches_room_ = false;
 };
 
 }  // namespace viaduct::net

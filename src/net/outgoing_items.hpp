@@ -30,6 +30,7 @@ class OutgoingItems {
   std::size_t largest() const { return largest_; }
   std::uint32_t next() const { return next_; }
   bool all_acknowledged() const { return oldest_ == next_; }
+  std::uint64_t delivered() const { return delivered_; }  // items acknowledged with all before them, ever
 
   // False: the peer takes credit back, which it cannot.
   bool grant(std::uint32_t limit) {
@@ -89,7 +90,7 @@ class OutgoingItems {
     }
     if (!item->again.empty() || item->empty_again) forget_again(*item, {offset, std::uint64_t{offset} + size});
     if (item->acknowledged) give_back(*item);
-    while (oldest_ != unsent_ && at(oldest_).acknowledged) ++oldest_;
+    for (; oldest_ != unsent_ && at(oldest_).acknowledged; ++oldest_) ++delivered_;
   }
   void lost(std::uint32_t sequence, std::uint32_t offset, std::uint32_t size) {
     Item* item = find(sequence);
@@ -170,6 +171,7 @@ class OutgoingItems {
   std::uint32_t next_;
   std::uint32_t limit_;
   std::uint32_t again_ = 0;  // items of which something must be sent again
+  std::uint64_t delivered_ = 0;
   std::uint32_t slots_;
   std::size_t largest_;
   std::vector<Item> ring_;

@@ -23,7 +23,7 @@ std::uint64_t now_ns() {
 
 class PingAnswerer::Memory final : public RegisteredMemory {
  public:
-  Reached reach(std::uint32_t, std::uint64_t tag, std::uint64_t address, std::uint64_t length, Access) override {
+  Reached reach(std::uint64_t, std::uint64_t tag, std::uint64_t address, std::uint64_t length, Access) override {
     if (tag != kTag) return {TransferStatus::no_such_tag};
     if (address > kMemory || length > kMemory - address) return {TransferStatus::out_of_bounds};
     return {TransferStatus::done, bytes_.data() + address};
@@ -77,7 +77,7 @@ void PingAnswerer::take(const StationEvent& event) {
 // Nobody reaches anything here.
 class Pinger::Memory final : public RegisteredMemory {
  public:
-  Reached reach(std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t, Access) override { return {}; }
+  Reached reach(std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, Access) override { return {}; }
 };
 
 Pinger::Pinger(std::string host, std::uint64_t timeout_ns)
@@ -147,7 +147,7 @@ Status Pinger::wait(const std::string& what, bool spin, Done&& done) {
   std::uint64_t heard = 0;
   while (!done()) {
     turn(spin);
-    if (fault_ == "nobody answered") return silent("no answer");
+    if (fault_ == kNobodyAnswered) return silent("no answer");
     if (!fault_.empty()) return Error(ECONNREFUSED, fmt::format("{}: {}", route_.peer, fault_));
     if (in_bulk_ && counters().bytes_received != heard) {
       heard = counters().bytes_received;
@@ -159,7 +159,7 @@ Status Pinger::wait(const std::string& what, bool spin, Done&& done) {
 }
 
 Status Pinger::meet() {
-  VIADUCT_TRY(const std::uint64_t session, node_->connect(host_, kPingName, timeout_ns_));
+  VIADUCT_TRY(const std::uint64_t session, node_->connect(route_, kPingName, timeout_ns_));
   VIADUCT_CHECK(wait("no answer", false, [this] { return connected_; }));
   session_ = session;
   node_->use(session_)->open({}, {});

@@ -44,6 +44,14 @@ class Session {
   void consume(std::uint32_t flow);
   // The peer sees the end behind what was sent. Receiving goes on.
   void finish(std::uint32_t flow);
+  // What registered memory knows the flow by; its number to begin with.
+  void set_user(std::uint32_t flow, std::uint64_t user) {
+    if (Flow* found = find(flow); found != nullptr) found->user = user;
+  }
+  // Items of ours that the peer has acknowledged, with all before them.
+  std::uint64_t delivered(std::uint32_t flow) const;
+  // What this side began through the flow is not touched any more; no event tells of it.
+  void give_up_transfers(std::uint32_t flow);
   // Forgets the flow here. In good order: delivers first what was taken, and the peer sees the end; else at once.
   void close(std::uint32_t flow, bool in_good_order = true);
 
@@ -63,6 +71,11 @@ class Session {
   void tick(std::uint64_t now);
 
   bool take_event(Event& event);
+
+  static bool are_sane(const FlowLimits& limits);
+  // The flow is open and takes messages, gets and puts, where there is credit.
+  bool takes_items(std::uint32_t flow) const;
+  bool has_flows() const { return flows_.size() > 1 || !asked_.empty(); }  // beside the control flow
 
   // The session's end: the peer is told with the next frame.
   void finish_session();

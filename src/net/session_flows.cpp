@@ -10,11 +10,6 @@ namespace {
 constexpr std::size_t kOpenFields = 12;     // of an open or accept, before the program's bytes
 constexpr std::size_t kMostBacklog = 4096;  // control items without credit, for what the peer can bring about
 
-bool are_sane(const FlowLimits& limits) {
-  return limits.slots >= 1 && limits.slots <= 4096 && limits.slot_size >= 64 && limits.slot_size <= (1U << 20) &&
-         std::uint64_t{limits.slots} * limits.slot_size <= (16U << 20);
-}
-
 FlowLimits limits_from(Reader& reader) {
   FlowLimits limits;
   limits.slots = reader.get<std::uint32_t>();
@@ -27,6 +22,17 @@ std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
 }
 
 }  // namespace
+
+bool Session::are_sane(const FlowLimits& limits) {
+  return limits.slots >= 1 && limits.slots <= 4096 && limits.slot_size >= 64 && limits.slot_size <= (1U << 20) &&
+         std::uint64_t{limits.slots} * limits.slot_size <= (16U << 20);
+}
+
+bool Session::takes_items(std::uint32_t flow) const {
+  const Flow* found = find(flow);
+  return over_ == Over::no && found != nullptr && flow != kControlFlow && found->state == Flow::State::open &&
+         !found->finished;
+}
 
 Flow* Session::find(std::uint32_t flow) const {
   const auto found = flows_.find(flow);
@@ -84,11 +90,8 @@ void Session::refuse(std::uint32_t flow, Reason reason, std::span<const std::byt
 }
 
 Sent Session::try_send(std::uint32_t flow, std::span<const iovec> pieces) {
+  if (!takes_items(flow)) return Sent::closed;
   Flow* found = find(flow);
-  if (found == nullptr || flow == kControlFlow || found->state != Flow::State::open || found->finished) {
-    return Sent::closed;
-  }
-  if (over_ != Over::no) return Sent::closed;
   std::size_t size = 0;
   for (const iovec& piece : pieces) size += piece.iov_len;
   if (size > found->outgoing->largest()) return Sent::too_long;
@@ -109,6 +112,12 @@ std::size_t Session::largest_item(std::uint32_t flow) const {
 std::uint32_t Session::credit(std::uint32_t flow) const {
   const Flow* found = find(flow);
   return found != nullptr && found->outgoing && found->state == Flow::State::open ? found->outgoing->credit() : 0;
+}
+
+std::uint64_t Session::delivered(std::uint32_t flow) const {
+  const Flow* found = find(flow);
+  if (found == nullptr) return 0;
+  return found->outgoing ? found->outgoing->delivered() : found->delivered;
 }
 
 bool Session::peek(std::uint32_t flow, std::span<const std::byte>& message) {
@@ -183,7 +192,7 @@ void Session::tell_writable(Flow& flow) {
 
 // A flow that was closed here goes when all was delivered.
 void Session::settle(Flow& flow) {
-  if (flow.state != Flow::State::lingering || !flow.delivered() || flow.results_owed > 0) return;
+  if (flow.state != Flow::State::lingering || !flow.all_delivered() || flow.results_owed > 0) return;
   const std::uint32_t id = flow.id;
   // What this side began and is not done, the peer has not got in good order.
   const bool cut = std::any_of(transfers_.begin(), transfers_.end(),
@@ -206,6 +215,16 @@ void Session::end_transfers_of(std::uint32_t flow, TransferStatus status) {
     } else {
       drop_transfer(id);
     }
+  }
+}
+
+void Session::give_up_transfers(std::uint32_t flow) {
+  std::vector<std::uint32_t> ours;
+  for (const auto& [id, transfer] : transfers_) {
+    if (transfer.flow == flow && transfer.ours()) ours.push_back(id);
+  }
+  for (const std::uint32_t id : ours) {
+    if (transfers_.contains(id)) drop_transfer(id);
   }
 }
 
@@ -301,6 +320,7 @@ bool Session::take_close(Reader& reader) {
   flow->state = Flow::State::gone;
   std::erase(sending_, id);
   flow->queued = false;
+  if (flow->outgoing) flow->delivered = flow->outgoing->delivered();
   flow->outgoing.reset();
   end_transfers_of(id, TransferStatus::flow_closed);
   tell(Event::Kind::closed, id).reason = reason;

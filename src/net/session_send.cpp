@@ -168,7 +168,7 @@ bool Session::write_data_of(Composing& composing, Transfer& transfer) {
   const ByteRange range = transfer.to_send.take_front(most);
   const std::byte* from = transfer.local + range.begin;
   if (!transfer.ours()) {
-    const auto reached = memory_.reach(transfer.flow, transfer.tag, transfer.address + range.begin, range.size(),
+    const auto reached = memory_.reach(transfer.user, transfer.tag, transfer.address + range.begin, range.size(),
                                        RegisteredMemory::Access::read);
     if (reached.status != TransferStatus::done) {
       results_.push_back({transfer.id, reached.status, 0});

@@ -30,11 +30,8 @@ Session::PeersPlace Session::place_from(Reader& reader) {
 // Begun here.
 
 Flow* Session::flow_with_credit(std::uint32_t flow) {
+  if (!takes_items(flow)) return nullptr;
   Flow* found = find(flow);
-  if (over_ != Over::no || found == nullptr || flow == kControlFlow || found->state != Flow::State::open ||
-      found->finished) {
-    return nullptr;
-  }
   if (!found->outgoing->has_credit()) {
     found->refused_full = true;
     return nullptr;
@@ -128,7 +125,8 @@ bool Session::run_put(Flow& flow) {
   const PeersPlace place = place_from(reader);
   const auto bytes = reader.rest();
   if (!reader.good() || !begun_by_peer(place.transfer)) return break_session(), true;
-  const auto reached = memory_.reach(flow.id, place.tag, place.address, bytes.size(), RegisteredMemory::Access::write);
+  const auto reached =
+      memory_.reach(flow.user, place.tag, place.address, bytes.size(), RegisteredMemory::Access::write);
   if (reached.status == TransferStatus::done && !bytes.empty()) std::memcpy(reached.at, bytes.data(), bytes.size());
   if (flow.state != Flow::State::gone) owe_result(flow, place.transfer, reached.status);
   return true;
@@ -138,6 +136,7 @@ Transfer& Session::take_on(Flow& flow, Transfer::Role role, const PeersPlace& pl
   Transfer& transfer = transfers_[place.transfer];
   transfer.id = place.transfer;
   transfer.flow = flow.id;
+  transfer.user = flow.user;
   transfer.role = role;
   transfer.tag = place.tag;
   transfer.address = place.address;
@@ -171,7 +170,7 @@ bool Session::begin_offer(Flow& flow, std::uint32_t behind) {
   if (!reader.good() || !begun_by_peer(place.transfer) || transfers_.contains(place.transfer))
     return break_session(), false;
   if (overlaps_another(flow, place, length)) return false;
-  const auto reached = memory_.reach(flow.id, place.tag, place.address, length, RegisteredMemory::Access::write);
+  const auto reached = memory_.reach(flow.user, place.tag, place.address, length, RegisteredMemory::Access::write);
   if (reached.status != TransferStatus::done || length == 0) {
     owe_result(flow, place.transfer, reached.status);
     flow.pulling.push_back(0);
@@ -203,7 +202,7 @@ bool Session::run_get(Flow& flow) {
       (asked == 0 && length > 0)) {
     return break_session(), true;
   }
-  const auto reached = memory_.reach(flow.id, place.tag, place.address, length, RegisteredMemory::Access::read);
+  const auto reached = memory_.reach(flow.user, place.tag, place.address, length, RegisteredMemory::Access::read);
   if (reached.status != TransferStatus::done || length == 0) {
     owe_result(flow, place.transfer, reached.status);
     return true;
@@ -293,7 +292,7 @@ bool Session::take_data(Reader& reader) {
   std::byte* to = transfer.local + offset;
   if (!transfer.ours()) {
     const auto reached =
-        memory_.reach(transfer.flow, transfer.tag, transfer.address + offset, size, RegisteredMemory::Access::write);
+        memory_.reach(transfer.user, transfer.tag, transfer.address + offset, size, RegisteredMemory::Access::write);
     if (reached.status != TransferStatus::done) {
       finish_transfer(id, reached.status);
       return true;

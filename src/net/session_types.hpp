@@ -1,5 +1,7 @@
-// What a session is told and what it tells: options, events, counters, and the memory that its peer may reach.
+// What a session is told and what it tells, beside the types of the door: options, events, counters.
 #pragma once
+
+#include <viaduct/net.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -9,13 +11,6 @@
 
 namespace viaduct::net {
 
-enum class Sent {
-  yes,
-  full,    // no credit: an event `writable` follows
-  closed,  // the flow is not open, or finished
-  too_long,
-};
-
 // Why a session is over.
 enum class Over : std::uint8_t {
   no,
@@ -24,20 +19,6 @@ enum class Over : std::uint8_t {
   timed_out,       // the peer was silent for too long
   broken,          // the peer said something impossible
   forgotten,       // the peer knows nothing of the session: it was started again
-};
-
-// Why a flow was refused or closed; the numbers travel.
-enum class Reason : std::uint8_t {
-  done = 0,      // closed in good order: everything was delivered
-  aborted,       // what was under way is lost
-  not_wanted,    // refused by the program
-  too_many,      // more flows than this side allows
-  session_over,  // never travels
-};
-
-struct FlowLimits {
-  std::uint32_t slots = 32;        // items that this side holds; 1 to 4,096
-  std::uint32_t slot_size = 4096;  // bytes of an item; 16 MB of both together at most
 };
 
 struct Event {
@@ -58,21 +39,6 @@ struct Event {
   TransferStatus status = TransferStatus::done;
   std::uint64_t cookie = 0;
   std::vector<std::byte> bytes;
-};
-
-// The memory of this side that its peer may reach. Asked for each frame that is filled or placed, so memory can be
-// withdrawn at any time.
-class RegisteredMemory {
- public:
-  virtual ~RegisteredMemory() = default;
-
-  enum class Access : std::uint8_t { read, write };
-  struct Reached {
-    TransferStatus status = TransferStatus::no_such_tag;
-    std::byte* at = nullptr;  // where status is done; valid until the session is called again
-  };
-  virtual Reached reach(std::uint32_t flow, std::uint64_t tag, std::uint64_t address, std::uint64_t length,
-                        Access access) = 0;
 };
 
 struct SessionOptions {

@@ -327,7 +327,7 @@ void Station::tick(std::uint64_t now) {
       entry.session->tick(now);
       touch(entry);  // its next deadline is set when it has sent what it has
     } else if (now >= entry.give_up_at) {
-      fail(entry.number, "nobody answered");
+      fail(entry.number, kNobodyAnswered);
     } else {
       say_hello(entry, now);
     }
@@ -369,6 +369,11 @@ const Session* Station::look(std::uint64_t session) const {
 Place Station::place_of(std::uint64_t session) const {
   const auto found = entries_.find(session);
   return found == entries_.end() ? Place{} : found->second.place;
+}
+
+std::uint64_t Station::peers_incarnation(std::uint64_t session) const {
+  const auto found = entries_.find(session);
+  return found == entries_.end() ? 0 : found->second.peers_incarnation;
 }
 
 void Station::forget(std::uint64_t session) {

@@ -20,6 +20,8 @@ namespace viaduct::net {
 // Where a peer is, as the adapter below knows it: an Ethernet address.
 using Place = std::array<std::uint8_t, 6>;
 
+inline constexpr const char* kNobodyAnswered = "nobody answered";  // the text of a connect() whose time is up
+
 struct StationOptions {
   SessionOptions session;  // of each; what belongs to one is filled in
   std::size_t most_sessions = 4096;
@@ -98,6 +100,7 @@ class Station {
   Session* use(std::uint64_t session);
   const Session* look(std::uint64_t session) const;
   Place place_of(std::uint64_t session) const;
+  std::uint64_t peers_incarnation(std::uint64_t session) const;
   // Ends it, or gives up connecting. The peer is told.
   void forget(std::uint64_t session);
 

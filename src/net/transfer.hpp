@@ -19,6 +19,7 @@ struct Transfer {
 
   std::uint32_t id = 0;
   std::uint32_t flow = 0;
+  std::uint64_t user = 0;  // the flow's, at the end that owns the memory
   Role role = Role::our_get;
   std::uint64_t cookie = 0;    // ours
   std::byte* local = nullptr;  // ours

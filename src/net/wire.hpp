@@ -1,6 +1,8 @@
 // The frames of docs/formats/net.md: constants, and cursors that write and read them without leaving their bounds.
 #pragma once
 
+#include <viaduct/net.hpp>
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -28,8 +30,6 @@ enum class Refusal : std::uint8_t { other_version = 1, no_such_name, too_many };
 enum class ChunkKind : std::uint8_t { ack = 1, item, fragment, credit, ask, data, result, ping, bye };
 
 enum class What : std::uint8_t { message = 0, put, offer, get, end, open, accept, refuse, close };
-
-enum class TransferStatus : std::uint8_t { done = 0, no_such_tag, out_of_bounds, not_allowed, flow_closed };
 
 struct FrameHeader {
   std::uint32_t checksum;

@@ -18,7 +18,7 @@ constexpr std::uint64_t kSecond = 1'000'000'000;
 class OneRegion final : public RegisteredMemory {
  public:
   explicit OneRegion(std::size_t size) : bytes(size) {}
-  Reached reach(std::uint32_t, std::uint64_t tag, std::uint64_t address, std::uint64_t length, Access) override {
+  Reached reach(std::uint64_t, std::uint64_t tag, std::uint64_t address, std::uint64_t length, Access) override {
     if (tag != 5) return {TransferStatus::no_such_tag};
     if (address > bytes.size() || length > bytes.size() - address) return {TransferStatus::out_of_bounds};
     return {TransferStatus::done, bytes.data() + address};
@@ -96,8 +96,13 @@ bool run(std::initializer_list<Peer*> peers, Done&& done, std::uint64_t within =
   return true;
 }
 
+Result<std::uint64_t> connect(Node& node, const std::string& host, const std::string& name, std::uint64_t within_ns) {
+  VIADUCT_TRY(const Route way, node.route_to(host));
+  return node.connect(way, name, within_ns);
+}
+
 void join(Peer& client, Peer& server, const std::string& name = "echo", const std::string& host = "127.0.0.1") {
-  auto number = client.node->connect(host, name, 10 * kSecond);
+  auto number = connect(*client.node, host, name, 10 * kSecond);
   ASSERT_TRUE(number) << number.error().message();
   ASSERT_TRUE(run({&client, &server}, [&] { return client.connected == *number && server.met != 0; })) << client.failed;
   ASSERT_NE(client.node->use(*number)->open({}, {}), 0U);
@@ -145,7 +150,7 @@ TEST(Node, AHelloFindsTheProcessThatItIsMeantFor) {
     const std::size_t wanted = static_cast<std::size_t>(round) % 4;
     client.connected = 0;
     for (auto& server : servers) server->met = 0;
-    const auto number = client.node->connect("127.0.0.1", "server " + std::to_string(wanted), 10 * kSecond);
+    const auto number = connect(*client.node, "127.0.0.1", "server " + std::to_string(wanted), 10 * kSecond);
     ASSERT_TRUE(run({&client, servers[0].get(), servers[1].get(), servers[2].get(), servers[3].get()},
                     [&] { return client.connected == *number && servers[wanted]->met != 0; }));
     for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(servers[i]->met != 0, i == wanted);
@@ -169,7 +174,7 @@ TEST(Node, AMemberThatStandsStillSwallowsNoPeer) {
     ASSERT_EQ(::bind(asleep.back().get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   }
   for (int round = 0; round < 2; ++round) {
-    const auto number = client.node->connect("127.0.0.1", "echo", 60 * kSecond);
+    const auto number = connect(*client.node, "127.0.0.1", "echo", 60 * kSecond);
     ASSERT_TRUE(run(
         {&client, &server}, [&] { return client.connected == *number; }, 60 * kSecond));
   }
@@ -178,14 +183,14 @@ TEST(Node, AMemberThatStandsStillSwallowsNoPeer) {
 TEST(Node, SaysWhyNot) {
   Peer client, server;
   ASSERT_TRUE(server.node->offer("echo"));
-  EXPECT_EQ(client.node->connect("127.0.0.1:nonsense", "x", kSecond).error().message(),
-            "'nonsense' is no port, 1 to 65535, in '127.0.0.1:nonsense' (IPv4: HOST or HOST:PORT)");
-  ASSERT_TRUE(client.node->connect("127.0.0.1", "nobody", 10 * kSecond));
+  EXPECT_EQ(connect(*client.node, "127.0.0.1:nonsense", "x", kSecond).error().message(),
+            "'nonsense' is no port, 1 to 65535, in '127.0.0.1:nonsense' (HOST, HOST:PORT or [HOST]:PORT)");
+  ASSERT_TRUE(connect(*client.node, "127.0.0.1", "nobody", 10 * kSecond));
   ASSERT_TRUE(run({&client, &server}, [&] { return !client.failed.empty(); }));
   EXPECT_EQ(client.failed, "nobody there goes by the name 'nobody'");
   client.failed.clear();
   // Nobody is at that port.
-  ASSERT_TRUE(client.node->connect("127.0.0.1:9", "echo", kSecond / 5));
+  ASSERT_TRUE(connect(*client.node, "127.0.0.1:9", "echo", kSecond / 5));
   ASSERT_TRUE(run({&client, &server}, [&] { return !client.failed.empty(); }));
   EXPECT_EQ(client.failed, "nobody answered");
 }

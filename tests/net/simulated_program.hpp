@@ -307,12 +307,12 @@ class SimulatedProgram final : public SimulatedHost, private RegisteredMemory {
     gets_.erase(found);
   }
 
-  Reached reach(std::uint32_t flow, std::uint64_t tag, std::uint64_t address, std::uint64_t length,
+  Reached reach(std::uint64_t flow, std::uint64_t tag, std::uint64_t address, std::uint64_t length,
                 Access access) override {
     if (tag != kReadTag && tag != kWriteTag) return {TransferStatus::no_such_tag};
     if ((tag == kReadTag) != (access == Access::read)) return {TransferStatus::not_allowed};
     if (address > kMemory || length > kMemory - address) return {TransferStatus::out_of_bounds};
-    auto& memory = tag == kReadTag ? readable_ : lines_.at(flow).written;
+    auto& memory = tag == kReadTag ? readable_ : lines_.at(static_cast<std::uint32_t>(flow)).written;
     return {TransferStatus::done, memory.data() + address};
   }
 

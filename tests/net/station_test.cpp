@@ -16,7 +16,7 @@ constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
 class NoMemory final : public RegisteredMemory {
-  Reached reach(std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t, Access) override { return {}; }
+  Reached reach(std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, Access) override { return {}; }
 };
 
 // A host: its station, and what its program has seen. It echoes every message of every flow that it accepts.

@@ -19,7 +19,7 @@ constexpr Place kPeer{2, 0, 0, 0, 0, 1};
 
 class Region final : public RegisteredMemory {
  public:
-  Reached reach(std::uint32_t, std::uint64_t tag, std::uint64_t address, std::uint64_t length, Access) override {
+  Reached reach(std::uint64_t, std::uint64_t tag, std::uint64_t address, std::uint64_t length, Access) override {
     if (tag > 3) return {TransferStatus::no_such_tag};
     if (address > bytes_.size() || length > bytes_.size() - address) return {TransferStatus::out_of_bounds};
     return {TransferStatus::done, bytes_.data() + address};
