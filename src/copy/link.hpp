@@ -199,8 +199,7 @@ class Link {
   const Segment segment_;
   link_format::LinkTable* const table_;
   const int side_;
-  const pid_t peer_;
-  std::atomic<bool> reach_peer_;
+  const std::unique_ptr<PeerMemory> peer_;
   const bool peer_reaches_;
   const Fd local_wake_;  // an eventfd: our own threads wake the one that sleeps on the socket
 

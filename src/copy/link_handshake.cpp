@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <new>
@@ -73,13 +71,6 @@ class PassCredentials {
   int socket_;
 };
 
-bool read_token(pid_t peer, const Hello& hello) {
-  std::uint64_t seen = 0;
-  iovec here{&seen, sizeof seen};
-  iovec there{reinterpret_cast<void*>(hello.token_address), sizeof seen};
-  return ::process_vm_readv(peer, &here, 1, &there, 1, 0) == sizeof seen && seen == hello.token;
-}
-
 Status check_hello(const Hello& hello, const ucred& sender) {
   if (hello.magic != kMagic) return Error(EPROTO, "the peer does not speak this protocol; is it a Viaduct program?");
   if (hello.version != link_format::kVersion)
@@ -105,11 +96,9 @@ Result<Agreement> shake_hands(int socket, Deadline deadline, const HandshakeOpti
   mine.magic = kMagic;
   mine.version = link_format::kVersion;
   mine.flags = options.cma ? 0 : handshake_format::kNoCma;
-  volatile std::uint64_t token = 0;
-  if (::getrandom(const_cast<std::uint64_t*>(&token), sizeof token, 0) != sizeof token)
-    return Error::from_errno("choose a token");
-  mine.token = token;
-  mine.token_address = reinterpret_cast<std::uint64_t>(&token);
+  VIADUCT_TRY(const auto token, OwnToken::choose());
+  mine.token = token->token().value;
+  mine.token_address = token->token().address;
   VIADUCT_CHECK(send_struct(socket, mine, -1, deadline));
 
   Hello theirs{};
@@ -121,11 +110,11 @@ Result<Agreement> shake_hands(int socket, Deadline deadline, const HandshakeOpti
 
   Agreement agreed;
   agreed.side = mine.token < theirs.token ? 0 : 1;
-  agreed.peer = sender.pid;
-  const bool try_cma = options.cma && (theirs.flags & handshake_format::kNoCma) == 0 && agreed.peer > 0;
-  agreed.reach_peer = try_cma && read_token(agreed.peer, theirs);
+  const bool try_cma = options.cma && (theirs.flags & handshake_format::kNoCma) == 0;
+  agreed.peer = std::make_unique<PeerMemory>(sender.pid, Token{theirs.token, theirs.token_address}, try_cma,
+                                             PeerMemory::Lasting::no);
 
-  const Verdict verdict{kMagic, agreed.reach_peer ? 1u : 0u, 0};
+  const Verdict verdict{kMagic, agreed.peer->reaches_by_cma() ? 1u : 0u, 0};
   if (agreed.side == 0) {
     VIADUCT_TRY(agreed.table, make_table());
     VIADUCT_CHECK(send_struct(socket, verdict, agreed.table.fd(), deadline));

@@ -8,10 +8,11 @@
 // token out of the other's memory. Every step ends by the deadline; the peer may send anything or nothing.
 #pragma once
 
-#include <sys/types.h>
+#include <memory>
 
 #include "base/clock.hpp"
 #include "base/segment.hpp"
+#include "copy/peer_memory.hpp"
 
 namespace viaduct::copy {
 
@@ -21,9 +22,8 @@ struct HandshakeOptions {
 
 struct Agreement {
   int side = 0;  // 0 or 1: which half of everything is ours
-  pid_t peer = 0;
-  bool reach_peer = false;    // process_vm_readv and writev of the peer's memory work
-  bool peer_reaches = false;  // and of ours, for the peer
+  std::unique_ptr<PeerMemory> peer;
+  bool peer_reaches = false;  // ours, by cross-memory attach
   Segment table;
 };
 

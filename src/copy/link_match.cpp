@@ -58,7 +58,7 @@ bool Link::match(Lane& lane, Transfer& transfer) {
 
 bool Link::resolve(Lane& lane, Transfer& transfer, std::uint64_t region, std::uint64_t offset) {
   transfer.peer_reach = transfer.place.index >= 0 ? Reach::mapped : peer_reaches_ ? Reach::cma : Reach::none;
-  transfer.reach = reach_peer_.load(std::memory_order_relaxed) ? Reach::cma : Reach::none;
+  transfer.reach = peer_->reaches_by_cma() ? Reach::cma : Reach::none;
   if (transfer.moving == 0) return transfer.reach = Reach::mapped, true;  // nothing to reach
   if (region == 0) return true;
 

@@ -45,8 +45,7 @@ Link::Link(std::unique_ptr<ControlSocket> control, Agreement agreement, const Op
       segment_(std::move(agreement.table)),
       table_(segment_.as<LinkTable>()),
       side_(agreement.side),
-      peer_(agreement.peer),
-      reach_peer_(agreement.reach_peer),
+      peer_(std::move(agreement.peer)),
       peer_reaches_(agreement.peer_reaches),
       local_wake_(std::move(local_wake)) {
   for (const Direction direction : {Direction::write, Direction::read}) {
@@ -172,7 +171,7 @@ const char* Link::path() const {
     case Path::none:
       break;
   }
-  return reach_peer_.load(std::memory_order_relaxed) || peer_reaches_ ? "cma" : "bounce";
+  return peer_->reaches_by_cma() || peer_reaches_ ? "cma" : "bounce";
 }
 
 }  // namespace viaduct::copy

@@ -27,19 +27,18 @@ void copy_mapped(std::byte* to, const std::byte* from, std::size_t size, std::si
     copy_through_ring(to, from, size);
 }
 
-using VmCall = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
-
-// 0, or an errno value. The other address is only ever looked at by the kernel.
-int copy_across(VmCall call, pid_t peer, std::byte* here, std::uint64_t there, std::size_t size) {
-  while (size > 0) {
-    const iovec local{here, size};
-    const iovec remote{reinterpret_cast<void*>(there), size};
-    const ssize_t moved = call(peer, &local, 1, &remote, 1, 0);
-    if (moved < 0) return errno == ESRCH ? ECONNRESET : errno;
-    if (moved == 0) return EFAULT;
-    here += moved, there += static_cast<std::uint64_t>(moved), size -= static_cast<std::size_t>(moved);
+int error_of(PeerMemory::Moved moved) {
+  switch (moved) {
+    case PeerMemory::Moved::all:
+      return 0;
+    case PeerMemory::Moved::no_way:
+      return EPERM;
+    case PeerMemory::Moved::fault:
+      return EFAULT;
+    case PeerMemory::Moved::gone:
+      break;
   }
-  return 0;
+  return ECONNRESET;
 }
 
 struct Range {
@@ -168,12 +167,9 @@ int Link::copy_chunk(const Lane& lane, const Transfer& transfer, std::uint32_t c
     copy_mapped(writing ? there : here, writing ? here : there, size, transfer.moving);
     return 0;
   }
-  // A number is all that names the peer here, and a dead peer's may be given to another process.
-  if (control_->peer_has_gone()) return ECONNRESET;
-  const int error = copy_across(writing ? ::process_vm_writev : ::process_vm_readv, peer_, here,
-                                transfer.peer_address + offset, size);
-  if (error == EPERM) reach_peer_.store(false, std::memory_order_relaxed);  // it was allowed before; no longer
-  return error;
+  const iovec piece{here, size};
+  return error_of(peer_->move_by_cma(writing ? PeerMemory::Direction::write : PeerMemory::Direction::read,
+                                     transfer.peer_address + offset, {&piece, 1}, size, control_->fd()));
 }
 
 // The last of all chunks ends the transfer, for both sides. Needs no lock.
