@@ -1,4 +1,6 @@
-// via.hpp: channels, which virtual interfaces stand on, and whoever else wants messages without a socket in between.
+// via.hpp: channels and reaches, which virtual interfaces stand on, and whoever else wants messages and memory without
+// a socket in between. A connection is both: a channel for messages, and a reach into memory that the peer has
+// registered.
 //
 // A channel is a connected pair of ends in two processes (or threads, or one): ordered messages, each with 32 bits of
 // immediate data, under flow control. What carries it is a transport's business: shared memory, or flows between hosts.
@@ -89,6 +91,9 @@ class [[gnu::visibility("default")]] Channel {
   // How many of the fragments that were taken have reached the peer's side, where nothing can happen to them any more
   // but the peer's end.
   virtual std::uint64_t delivered() const = 0;
+  virtual std::uint64_t taken() const = 0;  // so many were, ever
+  // An end of sleep, and a place in the ready queue, when so many have been delivered. At once where taken() is that.
+  virtual void tell_when_delivered(std::uint64_t fragments) = 0;
 
   virtual Got peek(Fragment & fragment) = 0;
   virtual void consume() = 0;
@@ -128,6 +133,46 @@ class [[gnu::visibility("default")]] Channel {
 
  protected:
   Channel() = default;
+};
+
+// Bytes of memory that the peer has registered.
+struct RemoteBytes {
+  std::uint32_t key = 0;  // as the peer has told it
+  std::uint64_t address = 0;
+  std::uint64_t length = 0;
+};
+
+// Access to the peer's registered memory. Its key, its bounds and the rights of this connection are checked before
+// anything is touched. What is put is there before a message that is sent afterwards is received.
+//
+// By the channel's sending thread; it goes before the channel.
+class [[gnu::visibility("default")]] Reach {
+ public:
+  virtual ~Reach() = default;
+  Reach(const Reach&) = delete;
+  Reach& operator=(const Reach&) = delete;
+
+  enum class Began {
+    done,       // the bytes have moved
+    under_way,  // take_end() tells the end; the local bytes are in use until then
+    full,       // too many are under way: again when one has ended, or the channel is reported as ready
+    refused,    // no such memory, outside of it, or not permitted; nothing was touched
+    no_way,     // the memory is there and cannot be reached from here: messages have to carry the bytes
+    failed,     // it was permitted, and there is no memory (any more)
+    gone,       // the peer is
+  };
+  virtual Began get(std::span<const iovec> into, const RemoteBytes& from, std::uint64_t cookie) = 0;
+  virtual Began put(std::span<const iovec> from, const RemoteBytes& to, std::uint64_t cookie) = 0;
+
+  // Of those that were under way. The channel is reported as ready when there is one.
+  struct End {
+    std::uint64_t cookie = 0;
+    Began how = Began::done;  // done, refused, failed or gone
+  };
+  virtual bool take_end(End & end) = 0;
+
+ protected:
+  Reach() = default;
 };
 
 // Two ends in shared memory inside this process, for tests and threads; either end may be taken by a forked child.

@@ -13,11 +13,11 @@
 
 #include "base/child.hpp"
 #include "base/config.hpp"
-#include "base/socket_message.hpp"
 #include "base/log.hpp"
 #include "base/random.hpp"
 #include "base/segment.hpp"
-#include "via/channel_format.hpp"
+#include "base/socket_message.hpp"
+#include "via/channel/channel_format.hpp"
 #include "via/messages.hpp"
 
 namespace viaduct::via::testing {

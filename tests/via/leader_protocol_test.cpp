@@ -1,11 +1,11 @@
-// Interleavings of the leaders, followers and wakers of src/via/leader_protocol.hpp on a model of the machine; and
+// Interleavings of the leaders, followers and wakers of src/via/port/leader_protocol.hpp on a model of the machine; and
 // proof that the model would notice if the protocol were wrong.
 #include <gtest/gtest.h>
 
 #include "base/child.hpp"
 #include "base/interleaver.hpp"
 #include "base/wait_word.hpp"
-#include "via/leader_protocol.hpp"
+#include "via/port/leader_protocol.hpp"
 
 namespace viaduct::vipl {
 namespace {
@@ -130,7 +130,7 @@ class Play {
   }
 
  private:
-  using Protocol = LeaderProtocol<Platform>;
+  using Protocol = via::LeaderProtocol<Platform>;
   static inline typename Platform::Desk desk;
 
   static Interleaver::Body body(std::function<void()> act) {

@@ -2,8 +2,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "via/channel/ready_queue.hpp"
 #include "via/channel_victim.hpp"
-#include "via/ready_queue.hpp"
 
 namespace viaduct::via::testing {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "base/fd.hpp"
 #include "base/random.hpp"
+#include "via/channel/ready_queue.hpp"
 #include "via/ready_crowd.hpp"
-#include "via/ready_queue.hpp"
 
 namespace viaduct::via::testing {
 namespace {

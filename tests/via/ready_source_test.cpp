@@ -11,8 +11,8 @@
 
 #include "base/child.hpp"
 #include "base/fd.hpp"
+#include "via/channel/ready_queue.hpp"
 #include "via/messages.hpp"
-#include "via/ready_queue.hpp"
 
 namespace viaduct::via::testing {
 namespace {
@@ -68,6 +68,8 @@ class Slip final : public Channel {
   std::size_t largest_fragment() const override { return 0; }
   std::size_t credits(std::size_t) override { return 0; }
   std::uint64_t delivered() const override { return 0; }
+  std::uint64_t taken() const override { return 0; }
+  void tell_when_delivered(std::uint64_t) override {}
   Got peek(Fragment&) override { return Got::nothing; }
   void consume() override {}
   void finish_sending() override {}

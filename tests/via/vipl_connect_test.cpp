@@ -5,9 +5,10 @@
 #include <chrono>
 #include <thread>
 
-#include "via/connection.hpp"
-#include "via/vipl_memory.hpp"
-#include "via/vipl_peer_request.hpp"
+#include "via/port/handshake.hpp"
+#include "via/port/port.hpp"
+#include "via/vipl/memory.hpp"
+#include "via/vipl/peer_request.hpp"
 #include "via/vipl_program.hpp"
 
 namespace viaduct::vipl::testing {
@@ -117,8 +118,8 @@ TEST_F(ViplConnect, PeerRequestsDoNotBlock) {
 
 // Asked again after its end, it says the same: the first to ask is VipConnectPeerRequest itself, which tells nobody.
 TEST_F(ViplConnect, TheEndOfAPeerRequestIsRemembered) {
-  const auto table = std::move(*Registrations::make());
-  Hello first{}, second{};
+  const auto port = std::move(*via::Port::open(meeting::Peers::own_user, true));
+  Description first{}, second{};
   first.max_transfer = second.max_transfer = 4096;
   const auto name = [&](WireAddress& address, const std::string& text) {
     address.discriminator_length = static_cast<std::uint16_t>(text.size());
@@ -126,9 +127,10 @@ TEST_F(ViplConnect, TheEndOfAPeerRequestIsRemembered) {
   };
   name(first.local, name_ + ".1"), name(first.remote, name_ + ".2");
   name(second.local, name_ + ".2"), name(second.remote, name_ + ".1");
-  const via::ChannelOptions options{.bulk_bytes = 4096, .slots = 8};
-  PeerRequest opener(first, table->segment().fd(), options, Deadline::never());
-  PeerRequest joiner(second, table->segment().fd(), options, Deadline::never());
+  via::Terms terms;
+  terms.options = {.bulk_bytes = 4096, .slots = 8};
+  PeerRequest opener(port, first, terms, Deadline::never());
+  PeerRequest joiner(port, second, terms, Deadline::never());
   while (joiner.advance() == VIP_NOT_DONE) (void)opener.advance();
   EXPECT_EQ(joiner.advance(), VIP_SUCCESS);
   EXPECT_EQ(opener.advance(), VIP_SUCCESS);

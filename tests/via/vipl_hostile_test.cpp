@@ -11,7 +11,7 @@ class ViplHostile : public ::testing::TestWithParam<VIP_RELIABILITY_LEVEL> {
  protected:
   // A VI of this program, connected to a stranger.
   void meet(std::size_t max_transfer = 65536) {
-    stranger_->hello().max_transfer = max_transfer;
+    stranger_->description().max_transfer = max_transfer;
     vi_ = program_.make_vi({.level = GetParam(),
                             .max_transfer = max_transfer,
                             .rdma_write = true,
@@ -190,7 +190,7 @@ TEST_P(ViplHostile, RandomAnswersToLongSends) {
   int taken = 0;
   for (int round = 0; round < viaduct::testing::rounds(200); ++round) {
     VIP_MEM_HANDLE offered = 0;
-    stranger_->be_reachable();
+    stranger_ = std::make_unique<Stranger>(GetParam(), Stranger::Reachable::yes);
     stranger_->offer(reinterpret_cast<std::uint64_t>(theirs.data()), theirs.size(), &offered);
     meet(std::size_t{1} << 20);
     ASSERT_EQ(program_.post_receive(vi_, 4, 400'000, kLong), VIP_SUCCESS);
@@ -266,13 +266,13 @@ TEST_P(ViplHostile, PostedReceivesThatAreNone) {
     if (random.chance(0.1)) entry.region_fd = static_cast<std::uint32_t>(random());
     if (random.chance(0.1)) entry.region_id = random();
     ASSERT_TRUE(table.reserve_posted(0));
-    table.view().vi(0).shows_posted = 1;
-    for (std::uint64_t number = 0; number < kPostedPerVi; ++number) {
+    table.view().words(0).shows_posted = 1;
+    for (std::uint64_t number = 0; number < kPostedPerConnection; ++number) {
       PostedReceive& posted = table.view().posted(0, number);
       posted.address = random.chance(0.8) ? reinterpret_cast<std::uint64_t>(owned) : random();
-      posted.handle = random.chance(0.8) ? offered : static_cast<std::uint32_t>(random());
+      posted.key = random.chance(0.8) ? offered : static_cast<std::uint32_t>(random());
       posted.length = random.chance(0.8) ? kLength : static_cast<std::uint32_t>(random());
-      posted.stamp = random.chance(0.8) ? posted_stamp(stranger_->hello().connection, number) : random();
+      posted.stamp = random.chance(0.8) ? posted_stamp(stranger_->terms().number, number) : random();
     }
     meet();
     for (std::size_t i = 0; i < 6; ++i) ASSERT_EQ(program_.post_send(vi_, 5 + i, 0, kLength), VIP_SUCCESS);

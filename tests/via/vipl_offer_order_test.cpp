@@ -1,12 +1,13 @@
 // Offers and what may come between: the next connection of the same VI or of another in its place, an end right after a
 // completion, a full ring, another thread that leads, signals, a peer that shows somebody else's table.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <thread>
 
-#include "via/vipl_nic.hpp"
+#include "via/vipl/nic.hpp"
 #include "via/vipl_program.hpp"
 #include "via/vipl_stranger.hpp"
 
@@ -318,12 +319,16 @@ TEST(ViplOfferOrder, SomebodyElsesReceivesAreNotWrittenTo) {
   const Registrations& table = nics().find(victim.nic)->registrations();
   const Fd its_table(::dup(table.segment().fd()));
   const Vi& posted = *vis().find(w);
-  Hello hello{};
-  hello.max_transfer = kMost;
-  hello.reliability = VIP_SERVICE_RELIABLE_DELIVERY;
-  hello.slot = posted.slot();
-  hello.tag = posted.tag();
-  hello.connection = table.view().vi(posted.slot()).connection.load();
+  Description description{};
+  description.max_transfer = kMost;
+  description.reliability = VIP_SERVICE_RELIABLE_DELIVERY;
+  via::Greeting greeting{};
+  greeting.magic = via::kGreetingMagic;
+  greeting.version = via::kGreetingVersion;
+  greeting.length = sizeof description;
+  greeting.slot = posted.slot();
+  greeting.tag = posted.tag();
+  greeting.connection = table.view().words(posted.slot()).connection.load();
   Child stranger([&] {
     WireAddress remote{};
     remote.discriminator_length = static_cast<std::uint16_t>(second.size());
@@ -331,9 +336,21 @@ TEST(ViplOfferOrder, SomebodyElsesReceivesAreNotWrittenTo) {
     for (;; ::usleep(500)) {
       auto socket = meeting::connect_at(server_name(remote));
       if (!socket) continue;
-      auto handshake = Handshake::join(std::move(*socket), hello, its_table.get());
-      CHILD_EXPECT(static_cast<bool>(handshake));
-      CHILD_EXPECT((*handshake)->run(Deadline::never(), [] { return false; }) == Handshake::Step::done);
+      const int table_fd = its_table.get();
+      CHILD_EXPECT(send_with_fds(socket->get(), std::as_bytes(std::span(&greeting, 1)), {&table_fd, 1}).ok());
+      CHILD_EXPECT(send_with_fds(socket->get(), std::as_bytes(std::span(&description, 1)), {}).ok());
+      via::Answer answer{};
+      Description theirs{};
+      const auto take = [&](auto& message) {
+        return ::recv(socket->get(), &message, sizeof message, MSG_WAITALL) == sizeof message;
+      };
+      CHILD_EXPECT(::fcntl(socket->get(), F_SETFL, 0) == 0);
+      CHILD_EXPECT(take(answer) && answer.yes == 1 && take(theirs) && take(greeting));
+      std::error_code fault;
+      const auto channel = via::join_channel(socket->release(), 1000, fault);
+      CHILD_EXPECT(channel != nullptr);
+      answer.length = 0;
+      CHILD_EXPECT(send_with_fds(channel->shared()->descriptor(), std::as_bytes(std::span(&answer, 1)), {}).ok());
       ::pause();  // until killed
     }
   });

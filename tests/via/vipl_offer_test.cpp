@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "base/random.hpp"
+#include "via/port/remote_port.hpp"
 #include "via/vipl_program.hpp"
-#include "via/vipl_remote.hpp"
 
 namespace viaduct::vipl::testing {
 namespace {
@@ -244,13 +244,13 @@ TEST(ViplOffer, AReceiverThatCannotFetch) {
   for (const bool from_the_beginning : {true, false}) {
     const std::string name = own_name(from_the_beginning ? "offer.never" : "offer.returned");
     Child child([&] {
-      if (from_the_beginning) RemoteNic::forbid_cma();
+      if (from_the_beginning) copy::PeerMemory::forbid_cma();
       Program program(2 * std::size_t{kMost});
       const VIP_VI_HANDLE vi = program.make_vi({.max_transfer = kMost});
       for (std::uint32_t i = 0; i < 2; ++i) (void)program.post_receive(vi, i, i * kMost, kMost);
       CHILD_EXPECT(program.request(name, vi) == VIP_SUCCESS);
       for (unsigned i = 0; i < kMessages; ++i) {
-        if (i == kMessages / 2) RemoteNic::forbid_cma();
+        if (i == kMessages / 2) copy::PeerMemory::forbid_cma();
         VIP_DESCRIPTOR* got = nullptr;
         CHILD_EXPECT((i % 2 == 0 ? VipRecvWait(vi, kSoon, &got) : (got = received(vi), VIP_SUCCESS)) == VIP_SUCCESS);
         CHILD_EXPECT(filled(program.data(i % 2 * kMost), got->CS.Length, i));

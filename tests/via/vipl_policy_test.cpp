@@ -9,7 +9,8 @@
 #include <cstddef>
 #include <thread>
 
-#include "via/connection.hpp"
+#include "via/port/shm_handshake.hpp"
+#include "via/vipl/address.hpp"
 #include "via/vipl_program.hpp"
 
 namespace viaduct::vipl::testing {

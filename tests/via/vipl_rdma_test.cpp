@@ -4,9 +4,9 @@
 
 #include <thread>
 
-#include "via/vipl_memory.hpp"
+#include "via/port/remote_port.hpp"
+#include "via/vipl/memory.hpp"
 #include "via/vipl_program.hpp"
-#include "via/vipl_remote.hpp"
 
 namespace viaduct::vipl::testing {
 namespace {
@@ -68,7 +68,7 @@ class ViplRdma : public ::testing::TestWithParam<Case> {
   }
   // By message there is no other way than the one that is left.
   void forbid_cma() const {
-    if (GetParam().path == Path::message) RemoteNic::forbid_cma();
+    if (GetParam().path == Path::message) copy::PeerMemory::forbid_cma();
   }
   static std::uint64_t used(Path path) {
     return counter(path == Path::mapped ? "via.rdma_mapped"

@@ -3,8 +3,8 @@
 // neither can reach the other's memory too.
 #include <algorithm>
 
+#include "via/port/remote_port.hpp"
 #include "via/vipl_program.hpp"
-#include "via/vipl_remote.hpp"
 
 namespace viaduct::vipl::testing {
 namespace {
@@ -126,7 +126,7 @@ TEST(ViplReference, BetweenProcesses) {
     const std::string name = own_name(reachable ? "reference" : "unreachable");
     constexpr std::uint32_t kMessages = 20;
     Child child([&] {
-      if (!reachable) RemoteNic::forbid_cma();
+      if (!reachable) copy::PeerMemory::forbid_cma();
       Program program(2 * kMost);
       const VIP_VI_HANDLE vi = program.make_vi(kOptions);
       for (std::uint32_t i = 0; i < 4; ++i) (void)program.post_receive(vi, i, 0, kMost);

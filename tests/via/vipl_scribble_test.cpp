@@ -50,12 +50,11 @@ constexpr std::uint32_t kLong = 300'000;  // goes by reference where the level a
 int vandal(const std::string& name, std::uint64_t seed, VIP_RELIABILITY_LEVEL level, Baton& begin, Baton& done) {
   Random random(seed);
   const std::vector<Mapping> before = shared_mappings();
-  Stranger stranger(level);
+  Stranger stranger(level, Stranger::Reachable::yes);
   std::vector<std::byte> memory(kLong);
   VIP_MEM_HANDLE handle = 0;
-  stranger.be_reachable();
   stranger.offer(reinterpret_cast<std::uint64_t>(memory.data()), memory.size(), &handle);
-  stranger.hello().max_transfer = kMostTransferred;
+  stranger.description().max_transfer = kMostTransferred;
   const auto address = reinterpret_cast<std::uint64_t>(memory.data());
   CHILD_EXPECT(stranger.connect(name));
   CHILD_EXPECT(begin.take());

@@ -1,31 +1,30 @@
 // A peer that connects like any other and then says what it likes: the raw channel behind a VI.
 #pragma once
 
-#include "via/connection.hpp"
-#include "via/vipl_memory.hpp"
-#include "via/vipl_message.hpp"
+#include "via/port/port.hpp"
+#include "via/vipl/connect.hpp"
+#include "via/vipl/memory.hpp"
+#include "via/vipl/message.hpp"
 #include "via/vipl_program.hpp"
 
 namespace viaduct::vipl::testing {
 
 class Stranger {
  public:
-  explicit Stranger(VIP_RELIABILITY_LEVEL level = VIP_SERVICE_RELIABLE_DELIVERY)
-      : table_(std::move(*Registrations::make())) {
-    hello_.max_transfer = 65536;
-    hello_.reliability = level;
-    hello_.enable_write = hello_.enable_read = 1;
+  // Reachable: others can read and write what it offers by cross-memory attach.
+  enum class Reachable { no, yes };
+  explicit Stranger(VIP_RELIABILITY_LEVEL level = VIP_SERVICE_RELIABLE_DELIVERY, Reachable reachable = Reachable::no)
+      : port_(std::move(*via::Port::open(meeting::Peers::by_setting, reachable == Reachable::yes))) {
+    description_.max_transfer = 65536;
+    description_.reliability = level;
+    description_.enable_write = description_.enable_read = 1;
   }
-  Hello& hello() { return hello_; }
-  Registrations& table() { return *table_; }
-  // By cross-memory attach: others can read and write what it offers.
-  void be_reachable() {
-    hello_.token = token_;
-    hello_.token_address = reinterpret_cast<std::uint64_t>(&token_);
-  }
+  Description& description() { return description_; }
+  via::Terms& terms() { return terms_; }
+  Registrations& table() { return port_->registrations(); }
   // Memory that it lets others read and write, as far as its table says.
   void offer(std::uint64_t address, std::size_t length, VIP_MEM_HANDLE* handle) {
-    *handle = table_->add(reinterpret_cast<void*>(address), length, hello_.tag, kRdmaWrite | kRdmaRead);
+    *handle = table().add(reinterpret_cast<void*>(address), length, terms_.tag, kRdmaWrite | kRdmaRead);
   }
 
   // To a server of that name.
@@ -34,19 +33,12 @@ class Stranger {
     WireAddress remote{};
     remote.discriminator_length = static_cast<std::uint16_t>(name.size());
     name.copy(reinterpret_cast<char*>(remote.bytes), sizeof remote.bytes);
-    for (int attempt = 0; attempt < 10'000; ++attempt) {
-      auto socket = meeting::connect_at(server_name(remote));
-      if (!socket) {
-        ::usleep(500);
-        continue;
-      }
-      auto handshake = Handshake::join(std::move(*socket), hello_, table_->segment().fd());
-      if (!handshake) return false;
-      if ((*handshake)->run(Deadline::never(), [] { return false; }) != Handshake::Step::done) return false;
-      channel_ = (*handshake)->take_channel();
-      return true;
-    }
-    return false;
+    const auto handshake =
+        via::ShmHandshake::join(port_, server_name(remote), terms_, std::as_bytes(std::span(&description_, 1)),
+                                Deadline::after_ns(Clock::steady(), 5'000'000'000));
+    if (handshake->run(Deadline::never(), [] { return false; }) != via::Handshake::Step::done) return false;
+    channel_ = handshake->take().channel;
+    return true;
   }
 
   via::Channel& channel() { return *channel_; }
@@ -64,9 +56,9 @@ class Stranger {
   }
 
  private:
-  const std::uint64_t token_ = 0x1234'5678'9abc'def0;
-  std::unique_ptr<Registrations> table_;
-  Hello hello_{};
+  const std::shared_ptr<via::Port> port_;
+  Description description_{};
+  via::Terms terms_;
   std::unique_ptr<via::Channel> channel_;
 };
 
