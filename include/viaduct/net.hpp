@@ -100,9 +100,11 @@ struct FlowEvent {
   enum class Kind : std::uint8_t {
     accepted,     // the peer's program took the connection: `bytes` is its answer
     refused,      // it did not: `reason`, `bytes`
-    failed,       // connect() has found nobody: `text` names address, interface and what was tried
+    failed,       // connect() has found nobody: `text` names address, interface and what was tried; `reason` is
+                  // not_offered where somebody there has said so
     readable,     // peek() has something again
     writable,     // try_send(), get() and put() will be taken again
+    delivered,    // as far as tell_when_delivered() was asked for
     ended,        // the peer sends nothing more on this flow, and everything was consumed
     closed,       // `reason`, `text`; what has come can still be read, then close()
     transferred,  // get() or put() with `cookie` is done, with `status`
@@ -177,6 +179,8 @@ class [[gnu::visibility("default")]] Engine {
   // Items of ours that the peer has acknowledged, all before them too, counted from 0: messages, gets and puts in the
   // order in which they were taken.
   virtual std::uint64_t delivered(FlowId flow) const = 0;
+  // An event `delivered` once delivered() is that much; the last call counts.
+  virtual void tell_when_delivered(FlowId flow, std::uint64_t items) = 0;
   // The next message, in place until consume().
   virtual bool peek(FlowId flow, std::span<const std::byte> & message) = 0;
   virtual void consume(FlowId flow) = 0;
@@ -192,6 +196,9 @@ class [[gnu::visibility("default")]] Engine {
                    std::uint64_t cookie) = 0;
   virtual Sent put(FlowId flow, const std::byte* local, std::uint64_t tag, std::uint64_t address, std::uint64_t length,
                    std::uint64_t cookie) = 0;
+  // Ends all gets and puts of this side that are under way: `local` is not touched any more, and no event tells of
+  // them. What the peer's memory has got of them is left open.
+  virtual void give_up_transfers(FlowId flow) = 0;
   // When it returns, nobody is in memory that reach() has shown before.
   virtual void settle() = 0;
 

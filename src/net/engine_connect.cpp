@@ -121,9 +121,10 @@ void LiveEngine::met(std::uint64_t number, std::uint64_t) {
   }
 }
 
-void LiveEngine::not_met(std::uint64_t number, const std::string& text, std::uint64_t now) {
-  const SessionRecord session = sessions_.at(number);
-  sessions_.erase(number);
+void LiveEngine::not_met(const StationEvent& event, std::uint64_t now) {
+  const std::string& text = event.text;
+  const SessionRecord session = sessions_.at(event.session);
+  sessions_.erase(event.session);
   by_key_.erase(session.key);
   for (const FlowId flow : session.meeting) {
     const FlowRecord* record = find(flow);
@@ -135,7 +136,8 @@ void LiveEngine::not_met(std::uint64_t number, const std::string& text, std::uin
       fail(flow, no_answer(*record));
     } else {
       fail(flow,
-           fmt::format("connect to '{}' at {} ({}): {}", record->name, record->route.peer, record->route.text(), text));
+           fmt::format("connect to '{}' at {} ({}): {}", record->name, record->route.peer, record->route.text(), text),
+           event.reason);
     }
   }
 }
@@ -153,11 +155,11 @@ std::string LiveEngine::no_answer(const FlowRecord& record) const {
       what, node_->carrier(), record.route.text());
 }
 
-void LiveEngine::fail(FlowId flow, std::string text) {
+void LiveEngine::fail(FlowId flow, std::string text, Reason reason) {
   set_deadline(flow, UINT64_MAX);
   leave_session(flow, Leaving::at_once);
   find(flow)->state = FlowRecord::State::open;  // nothing more comes of it
-  tell(flow, {.kind = FlowEvent::Kind::failed, .bytes = {}, .text = std::move(text)});
+  tell(flow, {.kind = FlowEvent::Kind::failed, .reason = reason, .bytes = {}, .text = std::move(text)});
 }
 
 void LiveEngine::set_deadline(FlowId flow, std::uint64_t deadline) {

@@ -55,7 +55,7 @@ bool LiveEngine::distribute(std::uint64_t now) {
         if (sessions_.contains(event.session)) met(event.session, now);
         break;
       case StationEvent::Kind::failed:
-        if (sessions_.contains(event.session)) not_met(event.session, event.text, now);
+        if (sessions_.contains(event.session)) not_met(event, now);
         break;
       case StationEvent::Kind::met:
         sessions_[event.session].connected = true;
@@ -91,6 +91,9 @@ void LiveEngine::take_session_event(std::uint64_t number, Event& event, std::uin
       return list(flow, record);
     case Event::Kind::writable:
       record.writable = true;
+      return list(flow, record);
+    case Event::Kind::delivered:
+      record.delivered = true;
       return list(flow, record);
     case Event::Kind::ended:
       record.ended = true;
@@ -219,6 +222,8 @@ bool LiveEngine::take_event(FlowId flow, FlowEvent& event) {
     event.kind = FlowEvent::Kind::readable;
   } else if (std::exchange(record->writable, false)) {
     event.kind = FlowEvent::Kind::writable;
+  } else if (std::exchange(record->delivered, false)) {
+    event.kind = FlowEvent::Kind::delivered;
   } else if (std::exchange(record->ended, false)) {
     event.kind = FlowEvent::Kind::ended;
   } else if (!record->events.empty()) {

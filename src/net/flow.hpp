@@ -46,6 +46,7 @@ struct Flow {
   std::uint32_t results_owed = 0;     // of the peer's transfers: not yet acknowledged
   std::uint32_t peers_gets = 0;       // under way
   std::uint64_t delivered = 0;        // items, when the peer closed the flow
+  std::uint64_t tell_delivered_at = UINT64_MAX;
 };
 
 }  // namespace viaduct::net

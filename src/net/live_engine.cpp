@@ -155,6 +155,13 @@ std::uint64_t LiveEngine::delivered(FlowId flow) const {
   return session == nullptr ? 0 : session->delivered(number);
 }
 
+void LiveEngine::tell_when_delivered(FlowId flow, std::uint64_t items) {
+  const std::lock_guard lock(mutex_);
+  std::uint32_t number = 0;
+  Session* const session = session_with_flow(flow, number);
+  if (session != nullptr) session->tell_when_delivered(number, items);
+}
+
 bool LiveEngine::peek(FlowId flow, std::span<const std::byte>& message) {
   const std::lock_guard lock(mutex_);
   std::uint32_t number = 0;
@@ -195,6 +202,19 @@ Sent LiveEngine::put(FlowId flow, const std::byte* local, std::uint64_t tag, std
   Session* const session = session_with_flow(flow, number);
   if (session == nullptr || !session->takes_items(number)) return Sent::closed;
   return session->put(number, local, tag, address, length, cookie) ? Sent::yes : Sent::full;
+}
+
+void LiveEngine::give_up_transfers(FlowId flow) {
+  const std::lock_guard lock(mutex_);
+  FlowRecord* const record = find(flow);
+  if (record == nullptr) return;
+  Session* const session = session_of(*record);
+  if (session == nullptr) return;
+  session->give_up_transfers(record->number);
+  // Those that have ended already, and nobody has heard of it.
+  std::erase_if(record->events, [](const FlowEvent& event) { return event.kind == FlowEvent::Kind::transferred; });
+  (void)node_->flush();
+  mind_sleepers();
 }
 
 // Driving it.

@@ -35,6 +35,7 @@ class LiveEngine final : public Engine {
   std::size_t largest_item(FlowId flow) const override;
   std::uint32_t credit(FlowId flow) const override;
   std::uint64_t delivered(FlowId flow) const override;
+  void tell_when_delivered(FlowId flow, std::uint64_t items) override;
   bool peek(FlowId flow, std::span<const std::byte>& message) override;
   void consume(FlowId flow) override;
   void finish(FlowId flow) override;
@@ -44,6 +45,7 @@ class LiveEngine final : public Engine {
            std::uint64_t cookie) override;
   Sent put(FlowId flow, const std::byte* local, std::uint64_t tag, std::uint64_t address, std::uint64_t length,
            std::uint64_t cookie) override;
+  void give_up_transfers(FlowId flow) override;
   void settle() override { const std::lock_guard lock(mutex_); }
 
   std::size_t take_ready(std::span<std::uint64_t> users) override;
@@ -77,7 +79,7 @@ class LiveEngine final : public Engine {
     std::uint32_t number = 0;  // in its session
     std::uint64_t user = 0;
     // Events that say no more than that they are.
-    bool readable = false, writable = false, ended = false;
+    bool readable = false, writable = false, delivered = false, ended = false;
     bool listed = false;  // in ready_
     std::deque<FlowEvent> events;
     // Connecting.
@@ -112,8 +114,8 @@ class LiveEngine final : public Engine {
   void meet(FlowId flow, std::uint64_t now);
   void open_on(std::uint64_t session, FlowId flow);
   void met(std::uint64_t session, std::uint64_t now);
-  void not_met(std::uint64_t session, const std::string& text, std::uint64_t now);
-  void fail(FlowId flow, std::string text);
+  void not_met(const StationEvent& event, std::uint64_t now);
+  void fail(FlowId flow, std::string text, Reason reason = Reason::timed_out);
   std::string no_answer(const FlowRecord& record) const;
   enum class Leaving { at_once, in_good_order, it_is_closed };
   void leave_session(FlowId flow, Leaving how);

@@ -50,6 +50,7 @@ class Session {
   }
   // Items of ours that the peer has acknowledged, with all before them.
   std::uint64_t delivered(std::uint32_t flow) const;
+  void tell_when_delivered(std::uint32_t flow, std::uint64_t items);
   // What this side began through the flow is not touched any more; no event tells of it.
   void give_up_transfers(std::uint32_t flow);
   // Forgets the flow here. In good order: delivers first what was taken, and the peer sees the end; else at once.
@@ -164,6 +165,7 @@ class Session {
   void drain_backlog();
   void settle(Flow& flow);
   void tell_writable(Flow& flow);
+  void tell_delivered(Flow& flow);
   void end_transfers_of(std::uint32_t flow, TransferStatus status);
   void forget(std::uint32_t flow, TransferStatus status);
   Event& tell(Event::Kind kind, std::uint32_t flow);

@@ -178,6 +178,7 @@ void Session::came(const Repair& what) {
     } else {
       flow->outgoing->acknowledged(what.sequence, static_cast<std::uint32_t>(what.offset), what.size);
       tell_writable(*flow);
+      tell_delivered(*flow);
     }
     settle(*flow);
   } else if (what.kind == ChunkKind::result) {

@@ -120,6 +120,19 @@ std::uint64_t Session::delivered(std::uint32_t flow) const {
   return found->outgoing ? found->outgoing->delivered() : found->delivered;
 }
 
+void Session::tell_when_delivered(std::uint32_t flow, std::uint64_t items) {
+  Flow* found = find(flow);
+  if (found == nullptr || !found->outgoing) return;
+  found->tell_delivered_at = items;
+  tell_delivered(*found);
+}
+
+void Session::tell_delivered(Flow& flow) {
+  if (flow.outgoing->delivered() < flow.tell_delivered_at) return;
+  flow.tell_delivered_at = UINT64_MAX;
+  tell(Event::Kind::delivered, flow.id);
+}
+
 bool Session::peek(std::uint32_t flow, std::span<const std::byte>& message) {
   Flow* found = find(flow);
   if (found == nullptr || flow == kControlFlow || found->state == Flow::State::lingering) return false;
@@ -224,7 +237,11 @@ void Session::give_up_transfers(std::uint32_t flow) {
     if (transfer.flow == flow && transfer.ours()) ours.push_back(id);
   }
   for (const std::uint32_t id : ours) {
-    if (transfers_.contains(id)) drop_transfer(id);
+    const auto found = transfers_.find(id);
+    if (found == transfers_.end()) continue;
+    // The peer need not wait for asks or bytes that will not come, nor keep back what stands behind.
+    results_.push_back({id, TransferStatus::flow_closed, 0});
+    drop_transfer(id);
   }
 }
 

@@ -282,7 +282,11 @@ bool Session::take_data(Reader& reader) {
   const auto bytes = reader.get_bytes(size);
   if (!reader.good() || size == 0) return false;
   const auto found = transfers_.find(id);
-  if (found == transfers_.end()) return true;  // done, or given up
+  if (found == transfers_.end()) {
+    // Done; or a get that was given up here before its owner heard of it.
+    if (!begun_by_peer(id)) results_.push_back({id, TransferStatus::flow_closed, 0});
+    return results_.size() <= kMostResults;
+  }
   Transfer& transfer = found->second;
   if (!transfer.pulls() || offset > transfer.asked || size > transfer.asked - offset) return false;
   const std::uint64_t fresh = transfer.came.add({offset, offset + size});

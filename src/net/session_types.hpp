@@ -28,6 +28,7 @@ struct Event {
     refused,      // `reason`, `bytes`
     readable,     // peek() has something again
     writable,     // try_send() will be taken again
+    delivered,    // as far as tell_when_delivered() was asked for
     ended,        // the peer sends nothing more on this flow, and everything was consumed
     closed,       // `reason`; what has come can still be read, then close()
     transferred,  // get() or put() with `cookie` is done, with `status`

@@ -69,8 +69,8 @@ void Station::say_hello(Entry& entry, std::uint64_t now) {
   set_deadline(entry, std::min(entry.hello_at, entry.give_up_at));
 }
 
-void Station::fail(std::uint64_t number, std::string why) {
-  events_.push_back({StationEvent::Kind::failed, number, {}, std::move(why)});
+void Station::fail(std::uint64_t number, std::string why, Reason reason) {
+  events_.push_back({StationEvent::Kind::failed, number, {}, std::move(why), reason});
   erase(number);
 }
 
@@ -99,8 +99,9 @@ Station::Taken Station::take_refusal(const OpenedFrame& frame) {
   std::string why(reinterpret_cast<const char*>(text.data()), std::min(text.size(), kLongestText));
   std::replace_if(
       why.begin(), why.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  if (reason == Refusal::no_such_name) why = "nobody there goes by the name '" + entry->name + "'";
-  fail(entry->number, std::move(why));
+  const bool no_such_name = reason == Refusal::no_such_name;
+  if (no_such_name) why = "nobody there goes by the name '" + entry->name + "'";
+  fail(entry->number, std::move(why), no_such_name ? Reason::not_offered : Reason::timed_out);
   return Taken::yes;
 }
 

@@ -39,6 +39,7 @@ struct StationEvent {
   std::uint64_t session = 0;
   Event event{};
   std::string text;
+  Reason reason = Reason::timed_out;  // of a failure: nobody answered, or who did has not_offered that
 };
 
 struct StationCounters {
@@ -142,7 +143,7 @@ class Station {
   void post(const Place& to, FrameKind kind, std::uint64_t session, std::vector<std::byte> body);
   void make_session(Entry& entry, bool connecting, std::uint16_t peers_frame_size, std::uint64_t now);
   void make_room_for_half_open();
-  void fail(std::uint64_t number, std::string why);
+  void fail(std::uint64_t number, std::string why, Reason reason = Reason::timed_out);
   void touch(Entry& entry);
   void collect(Entry& entry);
   void set_deadline(Entry& entry, std::uint64_t deadline);

@@ -60,6 +60,44 @@ TEST(Engine, ReadsAndWritesThePeersMemory) {
   EXPECT_EQ(std::memcmp(server.memory.bytes.data() + 100, out.data(), out.size()), 0);
 }
 
+TEST(Engine, TellsWhenSoMuchIsDelivered) {
+  Program client, server;
+  server.offer("echo");
+  ASSERT_NO_FATAL_FAILURE(join(client, server, 1));
+  for (std::size_t i = 0; i < 10; ++i) ASSERT_EQ(client.say(1, "message"), Sent::yes);
+  client.engine->tell_when_delivered(client.flows[1], 10);
+  ASSERT_TRUE(run({&client, &server}, [&] { return client.has(1, Kind::delivered); }));
+  EXPECT_EQ(client.engine->delivered(client.flows[1]), 10U);
+  client.events[1].clear();
+  client.engine->tell_when_delivered(client.flows[1], 3);
+  ASSERT_TRUE(run({&client, &server}, [&] { return client.has(1, Kind::delivered); })) << "it is already";
+}
+
+// Neither stands in the way of what is said afterwards, however far they had come.
+TEST(Engine, TransfersAreGivenUp) {
+  Program client, server;
+  server.offer("memory");
+  ASSERT_NO_FATAL_FAILURE(join(client, server, 1, "memory"));
+  const FlowId flow = client.flows[1];
+  for (int turns = 0; turns < 40; ++turns) {
+    std::vector<std::byte> out(900'000), in(900'000);
+    ASSERT_EQ(client.engine->put(flow, out.data(), TaggedMemory::kTag, 0, out.size(), 1), Sent::yes);
+    ASSERT_EQ(client.engine->get(flow, in.data(), TaggedMemory::kTag, 0, in.size(), 2), Sent::yes);
+    for (int turn = 0; turn < turns; ++turn) {
+      client.turn();
+      server.turn();
+    }
+    client.engine->give_up_transfers(flow);
+    const std::vector<std::byte> before = in;
+    client.events[1].clear();
+    server.heard.clear();
+    ASSERT_EQ(client.say(1, "afterwards"), Sent::yes);
+    ASSERT_TRUE(run({&client, &server}, [&] { return server.heard.size() == 1; })) << turns;
+    EXPECT_FALSE(client.has(1, Kind::transferred)) << turns;
+    EXPECT_EQ(in, before) << turns;
+  }
+}
+
 TEST(Engine, SharesOneSessionBetweenConnectionsToOneProcess) {
   Program client, server;
   server.offer("one");
@@ -108,6 +146,7 @@ TEST(Engine, FailsWhereNobodyHasTheName) {
   server.offer("somebody");
   client.connect(1, "nobody");
   ASSERT_TRUE(run({&client, &server}, [&] { return client.has(1, Kind::failed); }));
+  EXPECT_EQ(client.find(1, Kind::failed)->reason, Reason::not_offered);
   EXPECT_NE(client.find(1, Kind::failed)->text.find("nobody there goes by the name 'nobody'"), std::string::npos)
       << client.find(1, Kind::failed)->text;
 }

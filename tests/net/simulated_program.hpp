@@ -241,6 +241,7 @@ class SimulatedProgram final : public SimulatedHost, private RegisteredMemory {
       case Event::Kind::readable:
         return read(id, lines_.at(id));
       case Event::Kind::writable:
+      case Event::Kind::delivered:
         return;
       case Event::Kind::ended:
         lines_.at(id).ended = true;
