@@ -175,7 +175,8 @@ class [[gnu::visibility("default")]] Engine {
   // Taken: the bytes are copied. flush() or progress() lets them go.
   virtual Sent try_send(FlowId flow, std::span<const iovec> pieces) = 0;
   virtual std::size_t largest_item(FlowId flow) const = 0;
-  virtual std::uint32_t credit(FlowId flow) const = 0;  // items that would be taken now
+  // Items that would be taken now; 0: an event `writable` follows, as after `full`.
+  virtual std::uint32_t credit(FlowId flow) const = 0;
   // Items of ours that the peer has acknowledged, all before them too, counted from 0: messages, gets and puts in the
   // order in which they were taken.
   virtual std::uint64_t delivered(FlowId flow) const = 0;

@@ -91,6 +91,7 @@ void LiveEngine::woke() {
   std::uint64_t times = 0;
   (void)!::read(timer_.get(), &times, sizeof times);
   timer_at_ = UINT64_MAX;
+  mind_sleepers();  // who is awake may go away without another call: the others see the time by themselves
 }
 
 void LiveEngine::sleep(std::uint64_t seen, std::uint64_t most_ns) {

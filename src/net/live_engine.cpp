@@ -144,7 +144,7 @@ std::size_t LiveEngine::largest_item(FlowId flow) const {
 std::uint32_t LiveEngine::credit(FlowId flow) const {
   const std::lock_guard lock(mutex_);
   std::uint32_t number = 0;
-  const Session* const session = session_with_flow(flow, number);
+  Session* const session = session_with_flow(flow, number);
   return session == nullptr ? 0 : session->credit(number);
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "net/engine_lock.hpp"
 #include "net/node.hpp"
 #include "net/sleepers.hpp"
 
@@ -140,7 +141,7 @@ class LiveEngine final : public Engine {
   void mind_sleepers();
 
   const EngineOptions options_;
-  mutable std::mutex mutex_;
+  mutable EngineLock mutex_;
   std::unique_ptr<Node> node_;  // none in a forked child
   mutable std::deque<FlowRecord> flows_;
   std::vector<std::uint32_t> unused_;

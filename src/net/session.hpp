@@ -38,7 +38,7 @@ class Session {
   // Taken: the bytes are copied. At most largest_item() of them.
   Sent try_send(std::uint32_t flow, std::span<const iovec> pieces);
   std::size_t largest_item(std::uint32_t flow) const;
-  std::uint32_t credit(std::uint32_t flow) const;
+  std::uint32_t credit(std::uint32_t flow);  // 0: an event `writable` follows
   // The next message, in place until consume().
   bool peek(std::uint32_t flow, std::span<const std::byte>& message);
   void consume(std::uint32_t flow);

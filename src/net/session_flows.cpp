@@ -109,9 +109,12 @@ std::size_t Session::largest_item(std::uint32_t flow) const {
   return found != nullptr && found->outgoing ? found->outgoing->largest() : 0;
 }
 
-std::uint32_t Session::credit(std::uint32_t flow) const {
-  const Flow* found = find(flow);
-  return found != nullptr && found->outgoing && found->state == Flow::State::open ? found->outgoing->credit() : 0;
+std::uint32_t Session::credit(std::uint32_t flow) {
+  Flow* found = find(flow);
+  if (found == nullptr || !found->outgoing || found->state != Flow::State::open) return 0;
+  const std::uint32_t credit = found->outgoing->credit();
+  found->refused_full |= credit == 0;
+  return credit;
 }
 
 std::uint64_t Session::delivered(std::uint32_t flow) const {

@@ -67,7 +67,7 @@ class SimulatedProgram final : public SimulatedHost, private RegisteredMemory {
   const std::string& fault() const { return fault_; }
 
   // For whoever looks at a seed that failed.
-  std::string state() const {
+  std::string state() {
     std::string text = "side " + std::to_string(side_) + ": gets " + std::to_string(gets_.size());
     for (const auto& [id, line] : lines_) {
       text += "\n  flow " + std::to_string(id) + (line.usable ? " usable" : "") + (line.finished ? " finished" : "") +
