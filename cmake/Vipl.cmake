@@ -1,7 +1,8 @@
 # libvipl: VIPL 1.0 for programs that are linked with -lvipl. Engine-owned memory is libviaduct's, so that what a program
 # gets from adma_alloc there is known here.
 add_library(vipl SHARED)
-target_link_libraries(vipl PRIVATE $<BUILD_INTERFACE:viaduct-via> $<BUILD_INTERFACE:viaduct-base> viaduct)
+target_link_libraries(vipl PRIVATE $<BUILD_INTERFACE:viaduct-via> $<BUILD_INTERFACE:viaduct-net>
+                      $<BUILD_INTERFACE:viaduct-nic> $<BUILD_INTERFACE:viaduct-base> viaduct)
 target_include_directories(vipl PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
 set(vipl_exports ${CMAKE_SOURCE_DIR}/cmake/vipl.map)
 target_link_options(vipl PRIVATE -Wl,--version-script=${vipl_exports})

@@ -170,6 +170,9 @@ class [[gnu::visibility("default")]] Reach {
     Began how = Began::done;  // done, refused, failed or gone
   };
   virtual bool take_end(End & end) = 0;
+  // All that are under way are over: local bytes are not touched any more, and no end is told. What the peer's memory
+  // has got of them is left open.
+  virtual void give_up() = 0;
 
  protected:
   Reach() = default;

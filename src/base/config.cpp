@@ -26,6 +26,8 @@ constexpr Setting kSettings[] = {
      "links may copy straight between the memories of two processes (process_vm_readv)"},
     {"VIADUCT_PEERS", SettingKind::choice, "user", "user|any",
      "who may share memory: processes of the same user, or those of any user on this host whose side says the same"},
+    {"VIADUCT_NETWORK", SettingKind::boolean, "on", "on|off",
+     "off: virtual interfaces neither reach other hosts nor are found by them"},
     {"VIADUCT_SOCKETS", SettingKind::boolean, "on", "on|off",
      "off: a program under `viaduct run` keeps the kernel's TCP"},
     {"VIADUCT_SOCKETS_AFTER", SettingKind::number, "5", "1..65536",

@@ -22,11 +22,13 @@ struct Transport {
   std::function<ChannelPair(const ChannelOptions&)> pair;
   // One end for each role, each running by itself; each end is closed when its role returns.
   std::function<void(const ChannelOptions&, const Role& near, const Role& far)> run;
+  bool shares_memory = false;
 };
 
 class ChannelConformance : public ::testing::TestWithParam<Transport> {
  protected:
   ChannelPair pair(const ChannelOptions& options = {}) const { return GetParam().pair(options); }
+  bool shares_memory() const { return GetParam().shares_memory; }
   void run(const Role& near, const Role& far, const ChannelOptions& options = {}) const {
     GetParam().run(options, near, far);
   }

@@ -1,12 +1,14 @@
 // Channel conformance: the transports there are; messages, flow control and how channels end.
 #include <sys/socket.h>
 
+#include <atomic>
 #include <numeric>
 #include <thread>
 
 #include "base/fd.hpp"
 #include "base/random.hpp"
 #include "via/channel_conformance.hpp"
+#include "via/net_transport.hpp"
 
 namespace viaduct::via::testing {
 namespace {
@@ -63,9 +65,70 @@ void run_in_processes(const ChannelOptions& options, const Role& near, const Rol
   EXPECT_EQ(other.wait(), 0);
 }
 
+// ---- over the network
+
+nic::WireOptions perfect_wire() {
+  return {.max_frame = 9014};
+}
+
+nic::WireOptions faulty_wire() {
+  return {.faults = {.seed = 7, .loss = 0.02, .duplication = 0.02, .reordering = 0.05, .corruption = 0.01}};
+}
+
+template <nic::WireOptions (*kWire)()>
+ChannelPair net_over_wire(const ChannelOptions& options) {
+  auto [first, second] = nic::make_wire(kWire());
+  return settled_pair(NetSide::on(std::move(first)), NetSide::on(std::move(second)), options);
+}
+
+ChannelPair net_over_udp(const ChannelOptions& options) {
+  return settled_pair(NetSide::on_udp(port_of_this_test()), NetSide::on_udp(port_of_this_test()), options);
+}
+
+int play(Connection connection, const Role& role) {
+  EXPECT_NE(connection.channel, nullptr);
+  return connection.channel == nullptr ? 1 : role(*connection.channel);
+}
+
+template <nic::WireOptions (*kWire)()>
+void run_over_wire(const ChannelOptions& options, const Role& near, const Role& far) {
+  auto [first, second] = nic::make_wire(kWire());
+  NetSide here = NetSide::on(std::move(first)), there = NetSide::on(std::move(second));
+  // Whoever is through goes on to drive its engine: the other may still wait for what it has said.
+  std::atomic<int> over = 0;
+  const auto see_off = [&](NetSide& side) {
+    for (++over; over < 2;) (void)side.network->engine().drain(1'000'000);
+  };
+  std::thread other([&] {
+    EXPECT_EQ(play(accept_one(there, options), far), 0);
+    see_off(there);
+  });
+  EXPECT_EQ(play(ask(here, options), near), 0);
+  see_off(here);
+  other.join();
+  settle(here, there);
+}
+
+void run_over_udp(const ChannelOptions& options, const Role& near, const Role& far) {
+  const std::uint16_t port = port_of_this_test();
+  Child other([&] {
+    NetSide side = NetSide::on_udp(port);
+    Connection connection = accept_one(side, options);
+    CHILD_EXPECT(connection.channel != nullptr);
+    return far(*connection.channel);
+  });
+  NetSide side = NetSide::on_udp(port);
+  EXPECT_EQ(play(ask(side, options), near), 0);
+  (void)side.network->engine().drain(5'000'000'000);
+  EXPECT_EQ(other.wait(), 0);
+}
+
 const Transport kTransports[] = {
-    {"shm_pair", shm_pair, run_in_threads},
-    {"shm_processes", shm_over_socket, run_in_processes},
+    {"shm_pair", shm_pair, run_in_threads, true},
+    {"shm_processes", shm_over_socket, run_in_processes, true},
+    {"net_wire", net_over_wire<perfect_wire>, run_over_wire<perfect_wire>},
+    {"net_faulty_wire", net_over_wire<faulty_wire>, run_over_wire<faulty_wire>},
+    {"net_udp", net_over_udp, run_over_udp},
 };
 
 INSTANTIATE_TEST_SUITE_P(, ChannelConformance, ::testing::ValuesIn(kTransports),
@@ -205,6 +268,7 @@ TEST_P(ChannelConformance, AFragmentStaysAsItIsUntilItIsConsumed) {
 }
 
 TEST_P(ChannelConformance, HasAFewWordsThatBothCanWrite) {
+  if (!shares_memory()) GTEST_SKIP() << "only memory has them";
   run(
       [](Channel& channel) {
         const auto ours = std::span(channel.shared()->words(SharedEnd::Whose::ours), 64);

@@ -334,7 +334,7 @@ TEST(ViplOfferOrder, SomebodyElsesReceivesAreNotWrittenTo) {
     remote.discriminator_length = static_cast<std::uint16_t>(second.size());
     second.copy(reinterpret_cast<char*>(remote.bytes), sizeof remote.bytes);
     for (;; ::usleep(500)) {
-      auto socket = meeting::connect_at(server_name(remote));
+      auto socket = meeting::connect_at(server_place(remote).here);
       if (!socket) continue;
       const int table_fd = its_table.get();
       CHILD_EXPECT(send_with_fds(socket->get(), std::as_bytes(std::span(&greeting, 1)), {&table_fd, 1}).ok());

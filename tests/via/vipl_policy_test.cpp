@@ -38,7 +38,7 @@ TEST_F(ViplPolicy, AnotherUserIsRefused) {
   ASSERT_TRUE(read_address(local.get(), address));
   VIP_CONN_HANDLE connection = nullptr;
   ASSERT_EQ(VipConnectWait(program.nic, local.get(), 0, remote.get(), nullptr, &connection), VIP_TIMEOUT);
-  const std::string name = server_name(address);
+  const std::string name = server_place(address).here;
   Child other([&] {
     CHILD_EXPECT(become_somebody_else());
     // In good order it does not even find us: its users have names of their own.

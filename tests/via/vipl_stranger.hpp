@@ -34,7 +34,7 @@ class Stranger {
     remote.discriminator_length = static_cast<std::uint16_t>(name.size());
     name.copy(reinterpret_cast<char*>(remote.bytes), sizeof remote.bytes);
     const auto handshake =
-        via::ShmHandshake::join(port_, server_name(remote), terms_, std::as_bytes(std::span(&description_, 1)),
+        via::ShmHandshake::join(port_, server_place(remote).here, terms_, std::as_bytes(std::span(&description_, 1)),
                                 Deadline::after_ns(Clock::steady(), 5'000'000'000));
     if (handshake->run(Deadline::never(), [] { return false; }) != via::Handshake::Step::done) return false;
     channel_ = handshake->take().channel;

@@ -18,6 +18,7 @@
 namespace viaduct::via {
 
 class ShmReach;
+class NetReach;
 
 constexpr std::size_t kLongestWords = 1536;  // bytes of the program's, of either side
 
@@ -34,6 +35,7 @@ struct Connection {
   std::unique_ptr<Channel> channel;
   std::unique_ptr<Reach> reach;  // goes before the channel
   ShmReach* shared = nullptr;    // the reach, if both sides are on this host
+  NetReach* far = nullptr;       // the reach, if they are not
 };
 
 class Handshake {
@@ -58,6 +60,7 @@ class Handshake {
 
   virtual std::span<const std::byte> words() const = 0;
   virtual std::string peer() const = 0;  // for people
+  virtual bool found_nobody_yet() const = 0;
   virtual Error fault() const = 0;
 
   // False: the other side has gone.

@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "via/port/children.hpp"
+#include "via/port/net_handshake.hpp"
 #include "via/port/port.hpp"
 
 namespace viaduct::via {
@@ -16,14 +17,26 @@ constexpr std::uint64_t kSilenceNs = 5'000'000'000;  // a client that says nothi
 
 }  // namespace
 
-Result<std::shared_ptr<Listener>> Listener::make(std::weak_ptr<Port> port, const std::string& name) {
-  VIADUCT_TRY(Fd fd, meeting::listen_at(name, kBacklog));
+Result<std::shared_ptr<Listener>> Listener::make(std::weak_ptr<Port> port, const Place& place) {
+  VIADUCT_TRY(Fd fd, meeting::listen_at(place.here, kBacklog));
   close_in_children(fd.get());
-  return std::shared_ptr<Listener>(new Listener(std::move(port), std::move(fd)));
+  std::shared_ptr<Listener> listener(new Listener(port, std::move(fd)));
+  const auto owner = port.lock();
+  if (place.there.empty() || owner == nullptr) return listener;
+  net::Failure why;
+  auto network = owner->network();
+  if (network && (*network)->offer(place.there, why)) {
+    listener->network_ = std::move(*network);
+    listener->there_ = place.there;
+  } else if (network || network.error().code() != EPERM) {
+    log::notice("other hosts do not find this: " + (network ? why.message : network.error().message()));
+  }
+  return listener;
 }
 
 Listener::~Listener() {
   keep_in_children(fd_.get());
+  if (network_ != nullptr) network_->withdraw(there_);
 }
 
 void Listener::accept_all() {
@@ -38,7 +51,16 @@ void Listener::accept_all() {
   }
 }
 
-std::unique_ptr<ShmHandshake> Listener::take_one_that_spoke() {
+std::unique_ptr<Handshake> Listener::take_one_that_spoke() {
+  if (auto of_this_host = take_one_of_this_host()) return of_this_host;
+  if (network_ == nullptr) return nullptr;
+  network_->engine().progress();
+  net::Incoming incoming;
+  if (!network_->take_incoming(there_, incoming)) return nullptr;
+  return std::make_unique<NetHandshake>(network_, std::move(incoming));
+}
+
+std::unique_ptr<Handshake> Listener::take_one_of_this_host() {
   const std::lock_guard lock(mutex_);
   accept_all();
   std::erase_if(silent_, [](const auto& one) { return one->other_has_left(); });
@@ -63,19 +85,30 @@ std::vector<int> Listener::descriptors() const {
   return descriptors;
 }
 
-void Listener::wait_for_somebody(Deadline deadline) {
+std::uint64_t Listener::news() const {
+  return network_ == nullptr ? 0 : network_->engine().news();
+}
+
+// `seen`: the news before the look that found nobody.
+void Listener::wait_for_somebody(Deadline deadline, std::uint64_t seen) {
   constexpr std::uint64_t kSliceNs = 100'000'000;  // another thread may have taken over somebody silent
   std::vector<pollfd> entries;
   for (const int descriptor : descriptors()) entries.push_back({descriptor, POLLIN, 0});
   const timespec left = to_timespec(std::min(deadline.left_ns(Clock::steady().now_ns()), kSliceNs));
+  if (network_ == nullptr) return (void)::ppoll(entries.data(), entries.size(), &left, nullptr);
+  net::Engine& engine = network_->engine();
+  if (engine.progress() || !engine.prepare_to_sleep(seen)) return;
+  entries.push_back({engine.descriptor(), POLLIN, 0});
   (void)::ppoll(entries.data(), entries.size(), &left, nullptr);
+  engine.woke();
 }
 
-std::unique_ptr<ShmHandshake> Listener::next(Deadline deadline) {
+std::unique_ptr<Handshake> Listener::next(Deadline deadline) {
   for (;;) {
+    const std::uint64_t seen = news();
     if (auto handshake = take_one_that_spoke()) return handshake;
     if (deadline.expired(Clock::steady().now_ns())) return nullptr;
-    wait_for_somebody(deadline);
+    wait_for_somebody(deadline, seen);
   }
 }
 

@@ -1,5 +1,9 @@
 #include "via/port/port.hpp"
 
+#include "base/config.hpp"
+#include "via/port/net_handshake.hpp"
+#include "via/port/network.hpp"
+
 namespace viaduct::via {
 
 Result<std::shared_ptr<Port>> Port::open(meeting::Peers peers, bool attach) {
@@ -23,11 +27,38 @@ Result<std::shared_ptr<RemotePort>> Port::remote(Fd table, pid_t pid, copy::Toke
   return made;
 }
 
-Result<std::shared_ptr<Listener>> Port::listener(const std::string& name) {
+Result<std::unique_ptr<Handshake>> Port::join(const Place& place, const Terms& mine, std::span<const std::byte> words,
+                                              Deadline deadline) {
+  if (words.size() > kLongestWords) return Error(EMSGSIZE, "connect: the request is too long");
+  if (place.host.empty() || net::Engine::is_this_host(place.host))
+    return std::unique_ptr<Handshake>(ShmHandshake::join(shared_from_this(), place.here, mine, words, deadline));
+  VIADUCT_TRY(auto through, network());
+  return std::unique_ptr<Handshake>(
+      std::make_unique<NetHandshake>(std::move(through), place.host, place.there, mine, words, deadline));
+}
+
+Result<std::shared_ptr<Network>> Port::network() {
+  if (!Config::process().flag("VIADUCT_NETWORK"))
+    return Error(EPERM, "other hosts are not reached, nor do they reach this one: VIADUCT_NETWORK is off");
+  const std::lock_guard lock(network_mutex_);
+  if (network_ == nullptr) {
+    auto opened = Network::open(*registrations_, {});
+    if (!opened) return opened.error().because("the network");
+    network_ = std::move(*opened);
+  }
+  return network_;
+}
+
+void Port::settle() {
+  const std::lock_guard lock(network_mutex_);
+  if (network_ != nullptr) network_->settle();
+}
+
+Result<std::shared_ptr<Listener>> Port::listener(const Place& place) {
   const std::lock_guard lock(mutex_);
-  auto& listener = listeners_[name];
+  auto& listener = listeners_[place.here];
   if (!listener) {
-    auto made = Listener::make(weak_from_this(), name);
+    auto made = Listener::make(weak_from_this(), place);
     if (!made) return made.error();
     listener = std::move(*made);
   }

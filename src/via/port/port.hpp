@@ -19,6 +19,15 @@
 
 namespace viaduct::via {
 
+class Network;
+
+// Where a program is met.
+struct Place {
+  std::string host;   // to be asked; empty, or one of this host's addresses: this one
+  std::string here;   // its name on one host (base/meeting.hpp)
+  std::string there;  // its name over the network; empty: not over the network
+};
+
 class Port : public std::enable_shared_from_this<Port> {
  public:
   // `attach`: peers may reach memory that they cannot map by cross-memory attach, if the kernel lets them.
@@ -34,9 +43,17 @@ class Port : public std::enable_shared_from_this<Port> {
   // The same port at the other end is met by many connections.
   Result<std::shared_ptr<RemotePort>> remote(Fd table, pid_t pid, copy::Token token);
 
-  // A listener of this host by its name at which others meet it. The same until forget_listeners().
-  Result<std::shared_ptr<Listener>> listener(const std::string& name);
+  // Begins to make a connection. The deadline is the handshake's own.
+  Result<std::unique_ptr<Handshake>> join(const Place& place, const Terms& mine, std::span<const std::byte> words,
+                                          Deadline deadline);
+  // Where others meet this side. The same for a name until forget_listeners().
+  Result<std::shared_ptr<Listener>> listener(const Place& place);
   void forget_listeners();
+
+  // This side's end of the network, opened when it is first needed; EPERM: VIADUCT_NETWORK=off.
+  Result<std::shared_ptr<Network>> network();
+  // After something was deregistered: nobody on another host is in it any more.
+  void settle();
 
  private:
   explicit Port(meeting::Peers peers) : peers_(peers) {}
@@ -47,6 +64,8 @@ class Port : public std::enable_shared_from_this<Port> {
   std::mutex mutex_;
   std::vector<std::weak_ptr<RemotePort>> remotes_;
   std::map<std::string, std::shared_ptr<Listener>> listeners_;
+  std::mutex network_mutex_;
+  std::shared_ptr<Network> network_;
 };
 
 }  // namespace viaduct::via

@@ -304,7 +304,7 @@ Connection ShmHandshake::take() {
       std::make_unique<ShmReach>(port_->registrations().view(), mine_.slot, std::move(*remote), theirs_, socket);
   ShmReach* const shared = reach.get();
   expecting_ = Expecting::nothing;
-  return {std::move(channel_), std::move(reach), shared};
+  return {std::move(channel_), std::move(reach), shared, nullptr};
 }
 
 }  // namespace viaduct::via

@@ -64,13 +64,13 @@ class ShmHandshake final : public Handshake {
   void wait(std::uint64_t most_ns) override;
   std::span<const std::byte> words() const override { return words_; }
   std::string peer() const override;
+  bool found_nobody_yet() const override { return expecting_ == Expecting::server; }
   Error fault() const override { return fault_; }
   bool accept(const Terms& mine, std::span<const std::byte> words) override;
   void refuse(std::span<const std::byte> words) override;
   Connection take() override;
 
   int descriptor() const;  // -1: none yet
-  bool searches() const { return expecting_ == Expecting::server; }
   bool other_has_left() const;
   std::uint64_t began_ns() const { return began_ns_; }
 

@@ -31,6 +31,7 @@ class ShmReach final : public Reach {
     return move(RemotePort::Direction::write, kRdmaWrite, from, to);
   }
   bool take_end(End&) override { return false; }
+  void give_up() override {}
 
   bool reaches_by_cma() const { return remote_->reaches_by_cma(); }
   pid_t pid() const { return remote_->pid(); }

@@ -1,11 +1,14 @@
 #include "via/vipl/address.hpp"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
 #include <utility>
+
+#include <viaduct/net.hpp>
 
 #include "base/meeting.hpp"
 
@@ -23,6 +26,14 @@ std::string hex(const std::uint8_t* bytes, std::size_t length) {
 
 std::string discriminator_of(const WireAddress& address) {
   return hex(address.bytes + address.host_length, address.discriminator_length);
+}
+
+// As text; empty: this host.
+std::string host_of(const WireAddress& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.host_length == 4) (void)::inet_ntop(AF_INET, address.bytes, text, sizeof text);
+  if (address.host_length == 16) (void)::inet_ntop(AF_INET6, address.bytes, text, sizeof text);
+  return text;
 }
 
 std::string prefix() {
@@ -59,14 +70,27 @@ int compare(const WireAddress& a, const WireAddress& b) {
   return discriminator_of(a).compare(discriminator_of(b));
 }
 
-std::string server_name(const WireAddress& address) {
-  return meeting::fit_name(fmt::format("{}/server/{}", prefix(), discriminator_of(address)));
+int order_of(const WireAddress& local, const WireAddress& remote) {
+  if (const int order = compare(local, remote); order != 0) return order;
+  const std::string host = host_of(remote);
+  if (host.empty() || net::Engine::is_this_host(host)) return 0;
+  if (local.host_length != remote.host_length) return local.host_length < remote.host_length ? -1 : 1;
+  return std::memcmp(local.bytes, remote.bytes, local.host_length);
 }
 
-std::string peer_name(const WireAddress& a, const WireAddress& b) {
-  std::string first = discriminator_of(a), second = discriminator_of(b);
+via::Place server_place(const WireAddress& address) {
+  const std::string discriminator = discriminator_of(address);
+  const std::string host = host_of(address);
+  const bool stays = host.starts_with("127.") || host == "::1";
+  return {host, meeting::fit_name(fmt::format("{}/server/{}", prefix(), discriminator)),
+          stays ? "" : "vipl/server/" + discriminator};
+}
+
+via::Place peer_place(const WireAddress& local, const WireAddress& remote) {
+  std::string first = discriminator_of(local), second = discriminator_of(remote);
   if (second < first) std::swap(first, second);
-  return meeting::fit_name(fmt::format("{}/peers/{}/{}", prefix(), first, second));
+  const std::string both = fmt::format("peers/{}/{}", first, second);
+  return {host_of(remote), meeting::fit_name(prefix() + '/' + both), meeting::fit_name("vipl/" + both)};
 }
 
 }  // namespace viaduct::vipl

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "via/port/port.hpp"
+
 namespace viaduct::vipl {
 
 constexpr std::uint16_t kMostDiscriminator = 64;
@@ -23,9 +25,11 @@ bool sane(const WireAddress& address);
 bool read_address(const VIP_NET_ADDRESS* from, WireAddress& to);
 void write_address(const WireAddress& from, VIP_NET_ADDRESS* to);
 int compare(const WireAddress& a, const WireAddress& b);
+// Of equals: who listens, the smaller. 0: on one host, whoever comes first.
+int order_of(const WireAddress& local, const WireAddress& remote);
 
-// Names to meet at on one host (base/meeting.hpp).
-std::string server_name(const WireAddress& address);
-std::string peer_name(const WireAddress& a, const WireAddress& b);
+// Where VIs meet: a server and its clients, and equals. A server at a loopback address is not found by other hosts.
+via::Place server_place(const WireAddress& address);
+via::Place peer_place(const WireAddress& local, const WireAddress& remote);
 
 }  // namespace viaduct::vipl

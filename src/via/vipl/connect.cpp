@@ -93,6 +93,14 @@ std::span<const std::byte> words_of(const Object& object) {
   return std::as_bytes(std::span(&object, 1));
 }
 
+// An address without a host is this one's: the other side has to tell them apart.
+void name_own_host(WireAddress& address, const Nic& nic) {
+  if (address.host_length != 0) return;
+  std::memmove(address.bytes + nic.host().size(), address.bytes, address.discriminator_length);
+  std::memcpy(address.bytes, nic.host().data(), nic.host().size());
+  address.host_length = static_cast<std::uint16_t>(nic.host().size());
+}
+
 bool become_pending(Vi& vi) {
   const std::lock_guard lock(vi.lock);
   if (vi.state() != VIP_STATE_IDLE) return false;
@@ -148,12 +156,22 @@ void pause(std::uint64_t& nanoseconds, Deadline deadline) {
 
 VIP_RETURN failed(const Error& fault, const char* call) {
   log::fault(fault.because(call).message());
-  return fault.code() == EACCES ? VIP_REJECT : VIP_ERROR_RESOURCE;
+    switch (fault.code()) {
+    case EACCES:
+      return VIP_REJECT;
+    case EPERM:  // VIADUCT_NETWORK=off
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+      return VIP_NO_MATCH;
+    default:
+      return VIP_ERROR_RESOURCE;
+  }
 }
 
 VIP_RETURN request(Vi& vi, const Description& mine, const via::Terms& terms, Deadline deadline) {
-  const auto handshake =
-      via::ShmHandshake::join(vi.nic().port(), server_name(mine.remote), terms, words_of(mine), deadline);
+  auto joining = vi.nic().port()->join(server_place(mine.remote), terms, words_of(mine), deadline);
+  if (!joining) return failed(joining.error(), "VipConnectRequest");
+  const std::unique_ptr<via::Handshake> handshake = std::move(*joining);
   switch (handshake->run(Deadline::never(), [&] { return !is_pending(vi); })) {
     case via::Handshake::Step::done:
       if (const auto theirs = read_description(handshake->words())) return finish(vi, *handshake, *theirs);
@@ -161,6 +179,7 @@ VIP_RETURN request(Vi& vi, const Description& mine, const via::Terms& terms, Dea
     case via::Handshake::Step::refused:
       return read_refusal(handshake->words());
     case via::Handshake::Step::nobody:
+      if (handshake->fault().code() != 0) log::notice(handshake->fault().because("VipConnectRequest").message());
       return VIP_NO_MATCH;
     case via::Handshake::Step::timed_out:
       return VIP_TIMEOUT;
@@ -190,8 +209,8 @@ VIP_RETURN VipConnectWait(VIP_NIC_HANDLE NicHandle, VIP_NET_ADDRESS* LocalAddr, 
   if (nic == nullptr || ConnHandle == nullptr || !read_address(LocalAddr, local)) return VIP_INVALID_PARAMETER;
   if (!is_this_host(local, *nic)) return VIP_INVALID_PARAMETER;
   const Deadline deadline = deadline_after(Timeout);
-  auto listener = nic->port()->listener(server_name(local));
-  for (std::uint64_t nap = kFirstPauseNs; !listener; listener = nic->port()->listener(server_name(local))) {
+  auto listener = nic->port()->listener(server_place(local));
+  for (std::uint64_t nap = kFirstPauseNs; !listener; listener = nic->port()->listener(server_place(local))) {
     // Another process waits there: it may be about to end.
     if (listener.error().code() != EADDRINUSE || deadline.expired(Clock::steady().now_ns())) {
       log::fault(listener.error().because("VipConnectWait").message());
@@ -248,7 +267,6 @@ VIP_RETURN VipConnectRequest(VIP_VI_HANDLE ViHandle, VIP_NET_ADDRESS* LocalAddr,
   WireAddress local, remote;
   if (vi == nullptr || Timeout == 0 || !read_address(LocalAddr, local) || !read_address(RemoteAddr, remote))
     return VIP_INVALID_PARAMETER;
-  if (!is_this_host(remote, vi->nic())) return VIP_NO_MATCH;
   const Deadline deadline = deadline_after(Timeout);
   if (!become_pending(*vi)) return VIP_INVALID_STATE;
   Description mine;
@@ -273,7 +291,7 @@ VIP_RETURN VipConnectPeerRequest(VIP_VI_HANDLE ViHandle, VIP_NET_ADDRESS* LocalA
   WireAddress local, remote;
   if (vi == nullptr || Timeout == 0 || !read_address(LocalAddr, local) || !read_address(RemoteAddr, remote))
     return VIP_INVALID_PARAMETER;
-  if (!is_this_host(remote, vi->nic())) return VIP_NO_MATCH;
+  name_own_host(local, vi->nic());
   const Deadline deadline = deadline_after(Timeout);
   if (!become_pending(*vi)) return VIP_INVALID_STATE;
   const std::lock_guard lock(vi->lock);

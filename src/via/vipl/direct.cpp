@@ -20,6 +20,7 @@ namespace viaduct::vipl {
 
 // As many as there is place for; the others when messages have come.
 void Vi::show_receives() {
+  if (shared_ == nullptr) return;
   for (; receive_.has_waiting() && posted_.shown - posted_.used < kPostedPerConnection; receive_.started()) {
     const WorkItem& item = receive_.first_waiting();
     if (!item.finished) show(item, posted_.shown++);  // one with a fault of its own takes no message
@@ -47,7 +48,7 @@ void Vi::show(const WorkItem& item, std::uint64_t number) {
 
 bool Vi::take_direct(const via::Fragment& fragment, Effects& effects) {
   DirectHeader header;
-  if (!reliable() || !read_whole(fragment, header)) return false;
+  if (shared_ == nullptr || !reliable() || !read_whole(fragment, header)) return false;
   if (header.number != static_cast<std::uint32_t>(posted_.used) || header.length > kMostTransfer) return false;
   if (find_receive(header.length, effects))
     finish_receive(VIP_STATUS_OP_RECEIVE, fragment.immediate, header.immediate, header.length, effects);

@@ -190,13 +190,20 @@ void Nic::close() {
 // S2 of memory_table.hpp. Threads of this process copy under the VI's lock and look at the registrations first.
 void Nic::wait_for_copies() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  port_->settle();
+  Effects effects;
   for (const auto& vi : all_vis()) {
+    {
+      const std::lock_guard lock(vi->lock);
+      vi->stop_using_memory(effects);
+    }
     via::ShmReach::Looks looks;
     for (;; ::sched_yield()) {
       const std::lock_guard lock(vi->lock);
       if (!vi->peer_copies(looks)) break;
     }
   }
+  deliver(effects);
 }
 
 }  // namespace viaduct::vipl

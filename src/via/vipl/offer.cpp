@@ -170,7 +170,7 @@ void Vi::offer_is_returned(Effects& effects) {
 bool Vi::take_offer(const via::Fragment& fragment, Effects& effects) {
   if (taking_.stalled) return settle_offer(effects);
   OfferHeader header;
-  if (!reliable() || !read_whole(fragment, header)) return false;
+  if (shared_ == nullptr || !reliable() || !read_whole(fragment, header)) return false;
   if (header.number != static_cast<std::uint32_t>(posted_.used) || header.offer != offers_seen_ + 1) return false;
   if (header.length > kMostTransfer || header.part == 0 || header.part >= header.length) return false;
   if (!posted_.has_place || !find_receive(header.length, effects)) return posted_.has_place;
@@ -227,7 +227,7 @@ bool Vi::wait_for_sender(bool connected, Effects& effects) {
 
 bool Vi::take_rest(const via::Fragment& fragment, Effects& effects) {
   RestHeader header;
-  if (!taking_.waiting || !read_whole(fragment, header)) return false;
+  if (shared_ == nullptr || !taking_.waiting || !read_whole(fragment, header)) return false;
   if (!still_allowed(receive_.first_open(), true))
     return receive_cannot_take(VIP_STATUS_PROTECTION_ERROR, effects), true;
   const Moved moved =

@@ -13,8 +13,8 @@ PeerRequest::PeerRequest(std::shared_ptr<via::Port> port, const Description& min
       mine_(mine),
       terms_(terms),
       deadline_(deadline),
-      name_(peer_name(mine.local, mine.remote)),
-      order_(compare(mine.local, mine.remote)) {}
+      place_(peer_place(mine.local, mine.remote)),
+      order_(order_of(mine.local, mine.remote)) {}
 
 // The end is remembered: whoever asks first need not be the one that the program listens to.
 VIP_RETURN PeerRequest::advance() {
@@ -28,7 +28,7 @@ VIP_RETURN PeerRequest::go_on() {
     switch (handshake_->advance()) {
       case Handshake::Step::pending:
         // Whoever listened has gone, perhaps: the next to ask may be this side.
-        if (order_ == 0 && joining_ != nullptr && joining_->searches()) handshake_.reset();
+        if (order_ == 0 && joining_ != nullptr && joining_->found_nobody_yet()) handshake_.reset();
         break;
       case Handshake::Step::heard:
         if (const VIP_RETURN answer = heard(); answer != VIP_NOT_DONE) return answer;
@@ -54,15 +54,16 @@ void PeerRequest::seek() {
   if (order_ <= 0) try_to_listen();
   joining_ = nullptr;
   if (handshake_ || listener_ || order_ < 0) return;
-  auto joining = via::ShmHandshake::join(port_, name_, terms_, std::as_bytes(std::span(&mine_, 1)), deadline_);
-  joining_ = joining.get();
-  handshake_ = std::move(joining);
+  auto joining = port_->join(place_, terms_, std::as_bytes(std::span(&mine_, 1)), deadline_);
+  if (!joining) return;
+  handshake_ = std::move(*joining);
+  joining_ = handshake_.get();
 }
 
 // Taken: by another request for the same two, which goes first.
 void PeerRequest::try_to_listen() {
   if (!listener_) {
-    auto listener = via::Listener::make(port_, name_);
+    auto listener = via::Listener::make(port_, place_);
     if (!listener) return;
     listener_ = std::move(*listener);
   }

@@ -29,10 +29,10 @@ class PeerRequest {
   const Description mine_;
   const via::Terms terms_;
   const Deadline deadline_;
-  const std::string name_;
+  const via::Place place_;
   const int order_;  // of our discriminator and theirs
   VIP_RETURN result_ = VIP_NOT_DONE;
-  via::ShmHandshake* joining_ = nullptr;  // the handshake, where this side asks
+  via::Handshake* joining_ = nullptr;  // the handshake, where this side asks
   std::shared_ptr<via::Listener> listener_;
   std::unique_ptr<via::Handshake> handshake_;
   Description theirs_{};

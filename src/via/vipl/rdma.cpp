@@ -38,11 +38,18 @@ Vi::Pushed Vi::rdma(WorkItem& item, Effects& effects) {
   for (std::uint16_t i = 0; i < item.segments; ++i)
     pieces[count++] = {item.data()[i].Data.Address, item.data()[i].Length};
   const via::RemoteBytes there{item.remote().Handle, item.remote().Data.AddressBits, item.length};
-  switch (write ? reach_->put({pieces, count}, there, 0) : reach_->get({pieces, count}, there, 0)) {
+  const std::uint64_t cookie = send_.position_of_first_waiting();
+  switch (write ? reach_->put({pieces, count}, there, cookie) : reach_->get({pieces, count}, there, cookie)) {
     case via::Reach::Began::done:
       item.moved = true;
       return push_rdma_done(item);
     case via::Reach::Began::under_way:
+      item.moved = item.under_way = true;
+      if (!write) {
+        item.read_under_way = true;
+        ++reads_under_way_;
+      }
+      return push_rdma_done(item);
     case via::Reach::Began::full:
       return Pushed::full;
     case via::Reach::Began::refused:
@@ -62,8 +69,10 @@ Vi::Pushed Vi::rdma(WorkItem& item, Effects& effects) {
 
 // The bytes are where they belong: what remains is the immediate data, which takes a receive descriptor there.
 Vi::Pushed Vi::push_rdma_done(WorkItem& item) {
-  if (item.operation() == VIP_CONTROL_OP_RDMAREAD) return finish(item, VIP_STATUS_OP_RDMA_READ), Pushed::all;
-  if ((item.control & VIP_CONTROL_IMMEDIATE) == 0) return finish(item, VIP_STATUS_OP_RDMA_WRITE), Pushed::all;
+  if (item.operation() == VIP_CONTROL_OP_RDMAREAD || (item.control & VIP_CONTROL_IMMEDIATE) == 0) {
+    if (!item.under_way) finish(item, item.send_operation());
+    return Pushed::all;
+  }
   const RdmaDoneHeader header{item.length, item.descriptor->CS.ImmediateData};
   const Pushed pushed = push_control(kRdmaDone, bytes_of(header));
   if (pushed == Pushed::all) sent(item);

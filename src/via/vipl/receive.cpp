@@ -32,13 +32,20 @@ bool Vi::visit(Effects& effects) {
 // True: there is more than one visit takes.
 bool Vi::receive_some(Enough enough, Effects& effects) {
   int handled = 0, consumed = 0;
+  bool looked_afar = far_ == nullptr || enough == Enough::everything;  // a visit: the ready queue has looked
+  if (far_ != nullptr) [[unlikely]]
+    take_news_from_afar(effects);
   while (state_ == VIP_STATE_CONNECTED) {
     const bool satisfied =
         enough == Enough::one_receive ? receive_.has_completed() : enough == Enough::one_send && send_.has_completed();
     if (handled != 0 && (satisfied || handled == kMostPerVisit)) break;
     via::Fragment fragment;
     const via::Got got = channel_->peek(fragment);
-    if (got == via::Got::nothing) break;
+    if (got == via::Got::nothing) {
+      if (std::exchange(looked_afar, true) || !channel_->progress()) break;
+      take_news_from_afar(effects);
+      continue;
+    }
     if (got == via::Got::end) {
       lost(kind_of(in_.word) == kWrite ? VIP_ERROR_RDMAW_ABORT : VIP_ERROR_CONN_LOST, effects);
       break;
@@ -213,7 +220,7 @@ bool Vi::placed(const via::Fragment& fragment, Effects& effects) {
   if (header.messages > messages_sent_ || header.messages < messages_acknowledged_) return false;
   messages_acknowledged_ = header.messages;
   send_.for_each_started([&](WorkItem& item) {
-    if (item.finished || item.read_under_way || item.by_reference) return true;
+    if (item.finished || item.read_under_way || item.by_reference || item.under_way) return true;
     if (item.sequence > header.messages) return false;
     finish(item, item.send_operation());
     return true;
@@ -323,7 +330,8 @@ void Vi::place(const WorkItem& item, std::size_t offset, std::span<const std::by
 
 // A sender that sleeps for want of room hears of it by a message; if that does not fit either, it has plenty to read.
 void Vi::tell_of_room() {
-  nic_->light_fence();  // what we consumed, then the wish: pairs with the heavy fence in ask_for_room()
+  if (shared_ == nullptr) return;  // credit tells
+  nic_->light_fence();             // what we consumed, then the wish: pairs with the heavy fence in ask_for_room()
   if (!shared_->wants_room() || out_.begun) return;
   (void)push_control(kRoom, {});
 }

@@ -20,19 +20,30 @@ namespace {
 
 // What fits the ring is gone from the sender's memory as soon as it is there; longer messages need the receiver anyway.
 constexpr std::uint32_t kLeastByReference = 256u << 10;
+// Between hosts the copies on the way are saved.
+constexpr std::uint32_t kLeastFromAfar = 64u << 10;
 
 }  // namespace
 
 // ---- the sender
 
 bool Vi::goes_by_reference(const WorkItem& item) const {
-  return item.length >= kLeastByReference && item.segments == 1 && reliable() && !refer_.declined;
+  return item.length >= (far_ != nullptr ? kLeastFromAfar : kLeastByReference) && item.segments == 1 && reliable() &&
+         !refer_.declined;
 }
 
 Vi::Pushed Vi::push_reference(WorkItem& item) {
   const bool immediate = (item.control & VIP_CONTROL_IMMEDIATE) != 0;
-  const ReferenceHeader header{item.data()->Data.AddressBits, item.data()->Handle, item.length,
-                               item.descriptor->CS.ImmediateData, 0};
+  VIP_MEM_HANDLE key = item.data()->Handle;
+  if (far_ != nullptr) {
+    if (item.lent == 0) item.lent = far_->lend(item.data()->Data.Address, item.length);
+    if (item.lent == 0) {  // the table is full
+      refer_.declined = true;
+      return push_send_and_count(item);
+    }
+    key = item.lent;
+  }
+  const ReferenceHeader header{item.data()->Data.AddressBits, key, item.length, item.descriptor->CS.ImmediateData, 0};
   const Pushed pushed = push_control(kReference | (immediate ? kWithImmediate : 0), bytes_of(header));
   if (pushed != Pushed::all) return pushed;
   item.by_reference = true;
@@ -74,6 +85,7 @@ bool Vi::take_taken(const via::Fragment& fragment, Effects& effects) {
   if (item == nullptr || !fragment.last) return false;
   refer_.asking = false;
   --refer_.lent;
+  take_back_lent(*item);
   finish(*item, VIP_STATUS_OP_SEND);
   complete(false, effects);
   return true;
@@ -83,6 +95,7 @@ bool Vi::take_declined(const via::Fragment& fragment) {
   WorkItem* const item = asked_for();
   if (item == nullptr || !fragment.last) return false;
   item->by_reference = false;
+  take_back_lent(*item);
   refer_.asking = false;
   --refer_.lent;
   --receives_taken_;
@@ -104,7 +117,7 @@ Vi::Moved Vi::fetch(std::size_t offset, std::size_t length) {
 bool Vi::take_reference(const via::Fragment& fragment, Effects& effects) {
   ReferenceHeader header;
   if (!reliable() || !read_whole(fragment, header)) return false;
-  if (header.length < kLeastByReference || header.length > kMostTransfer) return false;
+  if (header.length < kLeastFromAfar || header.length > kMostTransfer) return false;
   if (!find_receive(header.length, effects)) return true;
   taking_ = {.word = fragment.immediate,
              .length = header.length,
@@ -112,6 +125,7 @@ bool Vi::take_reference(const via::Fragment& fragment, Effects& effects) {
              .handle = header.handle,
              .address = header.address,
              .theirs_from = header.length};
+  if (far_ != nullptr) return fetch_from_afar();
   const Moved moved = fetch(0, header.length);
   // Also where the memory is not registered any more: the sender will find that out, and say what is wrong with it.
   if (moved == Moved::no_way) return refer_.tell_declined = true;

@@ -62,6 +62,8 @@ void Vi::sent(WorkItem& item) {
   if (!item.is_rdma() || (item.control & VIP_CONTROL_IMMEDIATE) != 0) ++receives_taken_;
   if (acknowledged())
     item.sequence = ++messages_sent_;
+  else if (far_ != nullptr)
+    sent_afar(item);
   else
     finish(item, item.send_operation());
 }
@@ -104,6 +106,10 @@ Vi::Pushed Vi::push_item(WorkItem& item, Effects& effects) {
     if (way == Way::direct && !item.moved) item.moved = put_there(item, receives_taken_, 0, item.length) == Moved::all;
     if (item.moved) return push_direct(item);
   }
+  return push_send_and_count(item);
+}
+
+Vi::Pushed Vi::push_send_and_count(WorkItem& item) {
   const Pushed pushed = push_send(item);
   if (pushed == Pushed::all) sent(item);
   return pushed;

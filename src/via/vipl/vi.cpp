@@ -32,7 +32,8 @@ void Vi::connected(via::Connection connection, const VIP_VI_ATTRIBUTES& peer) {
   channel_ = std::move(connection.channel);
   reach_ = std::move(connection.reach);
   shared_ = connection.shared;
-  via::close_in_children(channel_->shared()->descriptor());
+  far_ = connection.far;
+  if (shared_ != nullptr) via::close_in_children(channel_->shared()->descriptor());
   peer_ = peer;
   out_ = {};
   in_ = {};
@@ -46,8 +47,10 @@ void Vi::connected(via::Connection connection, const VIP_VI_ATTRIBUTES& peer) {
   reads_under_way_ = 0;
   replies_.clear();
   state_ = VIP_STATE_CONNECTED;
-  say_whether_we_can_fetch();
+  told_when_ = 0;
   receive_.start_again();
+  if (shared_ == nullptr) return;
+  say_whether_we_can_fetch();
   show_receives();
 }
 
@@ -57,6 +60,7 @@ void Vi::end_copies() {
   std::atomic<std::uint32_t>& word = registrations_.view().words(slot_).connection;
   const std::uint32_t number = word.load(std::memory_order_relaxed);
   if (number % 2 == 1) word.store(number + 1, std::memory_order_seq_cst);
+  if (far_ != nullptr) return give_up_transfers();
   if (!lends_memory()) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   constexpr std::uint64_t kPatienceNs = 1'000'000'000;
@@ -75,9 +79,10 @@ via::Connection Vi::disconnected(Effects& effects) {
   flush(false, effects);
   flush(true, effects);
   peer_request.reset();
-  if (channel_) via::keep_in_children(channel_->shared()->descriptor());
+  if (shared_ != nullptr) via::keep_in_children(channel_->shared()->descriptor());
   shared_ = nullptr;
-  return {std::move(channel_), std::move(reach_), nullptr};
+  far_ = nullptr;
+  return {std::move(channel_), std::move(reach_)};
 }
 
 namespace {

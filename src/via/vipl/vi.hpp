@@ -18,6 +18,7 @@
 #include <span>
 
 #include "base/spin_lock.hpp"
+#include "via/port/net_reach.hpp"
 #include "via/port/shm_reach.hpp"
 #include "via/vipl/effects.hpp"
 #include "via/vipl/memory.hpp"
@@ -60,6 +61,8 @@ class Vi {
   // What carried it, to be destroyed; everything still posted is flushed.
   via::Connection disconnected(Effects& effects);
   via::Channel* channel() const { return channel_.get(); }
+  // After memory was deregistered: nothing is on its way to or from it any more.
+  void stop_using_memory(Effects& effects);
   const via::ShmReach* shared() const { return shared_; }
   const VIP_VI_ATTRIBUTES& peer() const { return peer_; }  // what the other VI said about itself
   bool peer_copies(via::ShmReach::Looks& looks) const { return shared_ != nullptr && shared_->peer_copies(looks); }
@@ -127,6 +130,7 @@ class Vi {
   Pushed push_between_messages();
   Pushed push_item(WorkItem& item, Effects& effects);
   Pushed push_send(WorkItem& item);
+  Pushed push_send_and_count(WorkItem& item);
   bool push_plain_send(const WorkItem& item);
   void sent(WorkItem& item);
   void set_blocked(bool now);
@@ -187,6 +191,17 @@ class Vi {
   bool wait_for_sender(bool connected, Effects& effects);
   bool take_rest(const via::Fragment& fragment, Effects& effects);
 
+  // far.cpp
+  static constexpr std::uint64_t kFetching = UINT64_MAX;  // of a message by reference; the others are positions
+  void take_news_from_afar(Effects& effects);
+  void transfer_ended(const via::Reach::End& end, Effects& effects);
+  void message_was_fetched(via::Reach::Began how, Effects& effects);
+  void sent_afar(WorkItem& item);
+  void finish_what_is_delivered(Effects& effects);
+  void give_up_transfers();
+  bool fetch_from_afar();
+  void take_back_lent(WorkItem& item);
+
   // reference.cpp
   bool goes_by_reference(const WorkItem& item) const;
   Pushed push_reference(WorkItem& item);
@@ -233,6 +248,7 @@ class Vi {
   std::unique_ptr<via::Channel> channel_;
   std::unique_ptr<via::Reach> reach_;
   via::ShmReach* shared_ = nullptr;  // the reach, if the peer is on this host
+  via::NetReach* far_ = nullptr;     // the reach, if it is not
   VIP_VI_ATTRIBUTES peer_{};
 
   // The message going out, if it did not all fit.
@@ -309,6 +325,7 @@ class Vi {
   std::uint64_t receives_taken_ = 0;  // of the peer's, by our messages
 
   std::uint32_t send_looks_ = 0;
+  std::uint64_t told_when_ = 0;      // how much must be delivered for the channel to tell; 0: it was not asked
   std::uint64_t messages_sent_ = 0;  // that the peer acknowledges
   std::uint64_t messages_acknowledged_ = 0;
   std::uint64_t messages_placed_ = 0;  // of the peer's

@@ -44,6 +44,9 @@ struct WorkItem {
   bool read_under_way = false;  // an RDMA read that waits for its reply
   bool by_reference = false;    // a send whose bytes the peer fetches
   bool left = false;            // an offer that is not taken back: the peer may have to fetch all of it
+  bool under_way = false;       // its bytes are on their way to or from another host
+  bool delivering = false;      // complete when the peer's side has it: `sequence` says how much that is
+  std::uint32_t lent = 0;       // the key under which the peer on another host reads its bytes
 
   std::uint16_t operation() const { return control & VIP_CONTROL_OP_MASK; }
   bool is_rdma() const { return operation() != VIP_CONTROL_OP_SENDRECV; }
@@ -115,6 +118,11 @@ class WorkQueue {
   WorkItem& first_waiting() { return at(next_); }
   void started() { ++next_; }
   void start_again() { next_ = done_; }
+  std::uint64_t position_of_first_waiting() const { return next_; }
+  // Started, and not complete; null: it is not.
+  WorkItem* started_at(std::uint64_t position) {
+    return position >= done_ && position < next_ ? &at(position) : nullptr;
+  }
   WorkItem* last_started() { return next_ > done_ ? &at(next_ - 1) : nullptr; }
   void not_started() { --next_; }  // the one that was started last
   void completed() {
