@@ -19,8 +19,14 @@ configure_file(${CMAKE_SOURCE_DIR}/cmake/version.h.in ${CMAKE_BINARY_DIR}/includ
 configure_file(${CMAKE_SOURCE_DIR}/cmake/viaduct.pc.in ${CMAKE_BINARY_DIR}/viaduct.pc @ONLY)
 
 install(TARGETS viaduct EXPORT viaduct-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/ ${CMAKE_BINARY_DIR}/include/viaduct
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# The doors whose functions an installed library exports; the others are for rooms of this tree.
+set(VIADUCT_INSTALLED_HEADERS adma.h vipl.h viaduct/adma.h viaduct/api.h viaduct/copy.hpp viaduct/regions.hpp
+                              viaduct/vipl.h)
+foreach(header ${VIADUCT_INSTALLED_HEADERS})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${CMAKE_SOURCE_DIR}/include/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
+install(FILES ${CMAKE_BINARY_DIR}/include/viaduct/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/viaduct)
 install(FILES ${CMAKE_BINARY_DIR}/viaduct.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(EXPORT viaduct-targets FILE viaduct-config.cmake NAMESPACE viaduct::
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/viaduct)

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "house/program.hpp"
@@ -121,6 +122,31 @@ TEST_F(Install, AProgramInCppBuildsWithPkgConfig) {
 
 TEST_F(Install, AProgramForViplBuildsWithPkgConfig) {
   EXPECT_EQ(built_and_run({VIADUCT_CC, "-std=c99"}, "old.c", kProgramForVipl, "vipl"), "/dev/clanvi0\n");
+}
+
+// What a header declares must be in a library: those of rooms without one stay in the tree.
+TEST_F(Install, EachHeaderHasALibrary) {
+  std::set<std::string> exported;
+  for (const char* library : {"libviaduct.so", "libvipl.so"}) {
+    const Outcome names =
+        run({"nm", "--dynamic", "--defined-only", "--demangle", (prefix_ / "lib" / library).string()});
+    std::istringstream lines(names.output);
+    for (std::string line; std::getline(lines, line);) exported.insert(line);
+  }
+  const auto is_exported = [&](const std::string& name) {
+    return std::any_of(exported.begin(), exported.end(), [&](const std::string& line) {
+      return line.find(name + "(") != std::string::npos || line.ends_with(' ' + name);
+    });
+  };
+  const std::regex declared(R"(VIADUCT_API [^(;]*?\b([a-z][A-Za-z_]*)\()");
+  int functions = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(prefix_ / "include")) {
+    if (!entry.is_regular_file()) continue;
+    const std::string text = text_of(entry.path());
+    for (std::sregex_iterator found(text.begin(), text.end(), declared), end; found != end; ++found, ++functions)
+      EXPECT_TRUE(is_exported((*found)[1])) << (*found)[1] << " of " << entry.path();
+  }
+  EXPECT_GT(functions, 20);
 }
 
 TEST_F(Install, TheViplLibraryExportsItsFunctionsAndNothingElse) {
