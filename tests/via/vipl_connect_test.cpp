@@ -322,7 +322,7 @@ TEST_F(ViplConnect, HostsThatDoNotAnswerAreGivenUp) {
   NetAddress local(program.nic, "client"), far(program.nic, name_);
   const VIP_UINT8 elsewhere[4] = {192, 0, 2, 77};  // reserved for documents
   std::memcpy(far.bytes(), elsewhere, 4);
-    EXPECT_EQ(VipConnectRequest(vi, local.get(), far.get(), 100, nullptr), VIP_NO_MATCH);
+  EXPECT_EQ(VipConnectRequest(vi, local.get(), far.get(), 100, nullptr), VIP_NO_MATCH);
   EXPECT_EQ(program.state(vi), VIP_STATE_IDLE);
   EXPECT_EQ(VipConnectPeerRequest(vi, local.get(), far.get(), 100), VIP_SUCCESS);
   EXPECT_EQ(VipConnectPeerWait(vi, nullptr), VIP_TIMEOUT);

@@ -156,7 +156,7 @@ void pause(std::uint64_t& nanoseconds, Deadline deadline) {
 
 VIP_RETURN failed(const Error& fault, const char* call) {
   log::fault(fault.because(call).message());
-    switch (fault.code()) {
+  switch (fault.code()) {
     case EACCES:
       return VIP_REJECT;
     case EPERM:  // VIADUCT_NETWORK=off
