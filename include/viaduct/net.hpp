@@ -20,7 +20,8 @@
 // close() of that flow. Nothing blocks unless it says so. A forked child has no engines: there every call fails, and
 // flows are closed.
 //
-// Peers are not trusted: the worst that one can do is to end its own session as broken.
+// Peers are not trusted: the worst that one can do is to end its own session as broken. With a key only those who have
+// it as well are talked to, and what goes over the network is encrypted (docs/net.md).
 #pragma once
 
 #include <sys/uio.h>
@@ -30,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,6 +63,7 @@ enum class Reason : std::uint8_t {
   peer_restarted,   // the process there knows nothing of the session
   broken,           // the peer said something impossible
   session_over,     // this side ended the session
+  key_differs,      // one side has no key, or another one
 };
 
 enum class TransferStatus : std::uint8_t {
@@ -101,7 +104,7 @@ struct FlowEvent {
     accepted,     // the peer's program took the connection: `bytes` is its answer
     refused,      // it did not: `reason`, `bytes`
     failed,       // connect() has found nobody: `text` names address, interface and what was tried; `reason` is
-                  // not_offered where somebody there has said so
+                  // not_offered or key_differs where somebody there has said so
     readable,     // peek() has something again
     writable,     // try_send(), get() and put() will be taken again
     delivered,    // as far as tell_when_delivered() was asked for
@@ -147,6 +150,9 @@ struct EngineOptions {
   std::uint32_t largest_frame = 9000;           // of what an Ethernet frame carries; the way to a peer may carry less
   std::uint64_t silence_ns = 30'000'000'000;    // after which a peer that owes an answer is dead
   std::uint64_t keepalive_ns = 10'000'000'000;  // of silence, after which a peer is asked whether it lives
+  // Whose content peers must have as well; nothing: as the setting VIADUCT_KEY_FILE says; empty: none, and no peer may
+  // have one.
+  std::optional<std::string> key_file{};
 };
 
 class [[gnu::visibility("default")]] Engine {

@@ -28,6 +28,8 @@ constexpr Setting kSettings[] = {
      "who may share memory: processes of the same user, or those of any user on this host whose side says the same"},
     {"VIADUCT_NETWORK", SettingKind::boolean, "on", "on|off",
      "off: virtual interfaces neither reach other hosts nor are found by them"},
+    {"VIADUCT_KEY_FILE", SettingKind::text, "", "a file of mode 0600; empty: none",
+     "the key that processes of other hosts must have as well; what goes between them is encrypted"},
     {"VIADUCT_SOCKETS", SettingKind::boolean, "on", "on|off",
      "off: a program under `viaduct run` keeps the kernel's TCP"},
     {"VIADUCT_SOCKETS_AFTER", SettingKind::number, "5", "1..65536",

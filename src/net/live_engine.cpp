@@ -22,6 +22,7 @@ NodeOptions node_options(const EngineOptions& options) {
   NodeOptions result;
   result.well_known_port = options.port;
   result.largest_frame = options.largest_frame;
+  result.key_file = options.key_file;
   result.station.session.silence_ns = options.silence_ns;
   result.station.session.keepalive_ns = options.keepalive_ns;
   return result;

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "base/config.hpp"
 #include "base/crc32c.hpp"
 #include "base/log.hpp"
 
@@ -55,6 +56,14 @@ StationOptions with_frame_size(StationOptions options, std::uint32_t largest) {
   return options;
 }
 
+Result<NodeOptions> with_key(NodeOptions options) {
+  const std::string file = options.key_file.value_or(std::string(Config::process().text("VIADUCT_KEY_FILE")));
+  if (file.empty()) return options;
+  VIADUCT_TRY(Key key, Key::read(file));
+  options.station.key = std::make_shared<const Key>(std::move(key));
+  return options;
+}
+
 // What others hand over: the address that the hello came from, and the hello.
 struct Handed {
   sockaddr_in from;
@@ -63,7 +72,8 @@ struct Handed {
 
 }  // namespace
 
-Result<std::unique_ptr<Node>> Node::open(const NodeOptions& options, RegisteredMemory& memory) {
+Result<std::unique_ptr<Node>> Node::open(const NodeOptions& given, RegisteredMemory& memory) {
+  VIADUCT_TRY(const NodeOptions options, with_key(given));
   nic::Failure why;
   auto own = nic::make_udp_switch({.max_frame = static_cast<std::uint32_t>(options.largest_frame + kEthernet)}, why);
   if (own == nullptr) return Error(why.code.value(), why.message);
@@ -73,7 +83,7 @@ Result<std::unique_ptr<Node>> Node::open(const NodeOptions& options, RegisteredM
 
 Result<std::unique_ptr<Node>> Node::over(std::unique_ptr<nic::Mac> mac, const NodeOptions& options,
                                          RegisteredMemory& memory) {
-  NodeOptions fitting = options;
+  VIADUCT_TRY(NodeOptions fitting, with_key(options));
   fitting.largest_frame = std::min(options.largest_frame, mac->max_frame() - static_cast<std::uint32_t>(kEthernet));
   return std::unique_ptr<Node>(new Node(fitting, memory, std::move(mac), nullptr));
 }

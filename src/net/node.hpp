@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ namespace viaduct::net {
 struct NodeOptions {
   StationOptions station{};
   std::uint16_t well_known_port = kWellKnownPort;
-  std::uint32_t largest_frame = 9000;  // of what an Ethernet frame carries; the way to a peer may carry less
+  std::optional<std::string> key_file{};  // nothing: as VIADUCT_KEY_FILE says; empty: none
+  std::uint32_t largest_frame = 9000;     // of what an Ethernet frame carries; the way to a peer may carry less
 };
 
 class Node {

@@ -64,7 +64,8 @@ class Session {
            std::uint64_t cookie);
 
   // Frames in and out. `marked`: the network says that it is congested.
-  void receive(const OpenedFrame& frame, std::uint64_t now, bool marked = false);
+  // False: it is not the peer's, and has changed nothing.
+  bool receive(const OpenedFrame& frame, std::uint64_t now, bool marked = false);
   std::size_t next_frame(std::span<std::byte> room, std::uint64_t now);
   // What is owed to the peer is sent by the next next_frame(), not later.
   void about_to_sleep() { acknowledge_now_ |= unacknowledged_ > 0; }
@@ -80,9 +81,8 @@ class Session {
 
   // The session's end: the peer is told with the next frame.
   void finish_session();
-  void peer_forgot() {
-    if (over_ == Over::no) end_session(Over::forgotten);
-  }
+  // Somebody at the peer's address says that there is no such session.
+  void peer_forgot(std::uint64_t now);
   Over over() const { return over_; }
   // Nothing is under way in either direction that this side knows of.
   bool quiet() const;
@@ -121,6 +121,7 @@ class Session {
   };
 
   // session_receive.cpp
+  void take_frame(const OpenedFrame& frame, std::uint64_t now, bool marked);
   bool take_chunk(Reader& reader, bool numbered, std::uint64_t now);
   bool take_item(Reader& reader, ChunkKind kind);
   bool take_credit(Reader& reader);
@@ -213,6 +214,7 @@ class Session {
   std::uint64_t highest_came_ = 0;
   std::uint64_t highest_came_at_ = 0;
   std::uint64_t heard_at_;
+  std::uint64_t doubted_at_ = 0;  // since when somebody says that the peer has forgotten the session
   std::uint32_t marks_ = 0;
 
   // Sending.

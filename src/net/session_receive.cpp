@@ -1,14 +1,43 @@
 // What a session does with a frame that came.
+#include <algorithm>
+
 #include "net/session.hpp"
 
 namespace viaduct::net {
 
 namespace {
 constexpr std::uint32_t kAcknowledgeAfter = 16;  // frames
+constexpr std::uint64_t kDoubt = 1'000'000'000;  // ns
 constexpr std::uint64_t kAckDelay = 25'000;      // ns that an ack may wait for something to ride on
 }  // namespace
 
-void Session::receive(const OpenedFrame& frame, std::uint64_t now, bool marked) {
+bool Session::receive(const OpenedFrame& frame, std::uint64_t now, bool marked) {
+  if (options_.seal == nullptr) {
+    if ((frame.header.flags & kSealed) != 0) return ++counters_.forged, false;
+    take_frame(frame, now, marked);
+    return true;
+  }
+  const auto chunks = options_.seal->open(frame);
+  if (!chunks) return ++counters_.forged, false;
+  take_frame({frame.header, *chunks}, now, marked);
+  return true;
+}
+
+// With a key whoever sees frames could say so and cannot be asked to prove it: he is believed when the peer itself has
+// said nothing for a while.
+void Session::peer_forgot(std::uint64_t now) {
+  if (over_ != Over::no) return;
+  if (options_.seal != nullptr) {
+    if (doubted_at_ == 0 || heard_at_ >= doubted_at_) {
+      doubted_at_ = std::max<std::uint64_t>(now, 1);
+      return;
+    }
+    if (now < doubted_at_ + kDoubt) return;
+  }
+  end_session(Over::forgotten);
+}
+
+void Session::take_frame(const OpenedFrame& frame, std::uint64_t now, bool marked) {
   ++counters_.frames_received;
   counters_.bytes_received += frame.header.length;
   if (over_ != Over::no) {

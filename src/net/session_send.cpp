@@ -15,7 +15,8 @@ bool Session::has_content() const {
 
 std::size_t Session::next_frame(std::span<std::byte> room, std::uint64_t now) {
   room = room.first(std::min(room.size(), frame_size_));
-  Writer writer(room.subspan(kHeaderSize));
+  Seal* const seal = options_.seal.get();
+  Writer writer(room.subspan(kHeaderSize, room.size() - kHeaderSize - (seal == nullptr ? 0 : Seal::kOverhead)));
   FrameHeader header{};
   header.kind = static_cast<std::uint8_t>(FrameKind::session);
   header.session = options_.peers_number;
@@ -57,8 +58,12 @@ std::size_t Session::next_frame(std::span<std::byte> room, std::uint64_t now) {
       ++counters_.acks_alone;
     }
   }
-  const std::size_t size = kHeaderSize + writer.used();
-  seal_frame(room.first(size), header);
+  std::size_t size = kHeaderSize + writer.used();
+  if (seal == nullptr) {
+    seal_frame(room.first(size), header);
+  } else {
+    size = seal->close(room, size, header);
+  }
   ++counters_.frames_sent;
   counters_.bytes_sent += size;
   return size;

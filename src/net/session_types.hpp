@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "net/seal.hpp"
 #include "net/wire.hpp"
 
 namespace viaduct::net {
@@ -51,6 +53,7 @@ struct SessionOptions {
   std::uint64_t pull_bytes = 512 << 10;         // asked for and not yet there, at most
   std::uint64_t silence_ns = 30'000'000'000;    // after which a peer that owes an answer is dead
   std::uint64_t keepalive_ns = 10'000'000'000;  // of silence, after which a peer is asked whether it lives
+  std::shared_ptr<Seal> seal{};                 // where the hosts have a key; of this session alone
   // Where counting begins, for tests: the defaults are far from coming round.
   std::uint64_t first_number = 1;
   std::uint32_t first_sequence = 0;
@@ -70,6 +73,7 @@ struct SessionCounters {
   std::uint64_t keepalives = 0;
   std::uint64_t duplicates = 0;      // frames that had come before
   std::uint64_t out_of_window = 0;   // frames too far ahead: dropped
+  std::uint64_t forged = 0;          // frames that the peer has not written, or that came again: dropped
   std::uint64_t window_limited = 0;  // times that the window held back something
 };
 

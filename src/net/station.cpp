@@ -1,6 +1,7 @@
 #include "net/station.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace viaduct::net {
 
@@ -9,6 +10,11 @@ constexpr std::uint64_t kFirstPause = 5'000'000;  // ns between two hellos
 constexpr std::uint64_t kLongestPause = 500'000'000;
 constexpr std::size_t kMostLetters = 256;  // not sent yet; more are dropped, and asked for again
 constexpr std::size_t kLongestText = 200;
+constexpr std::uint64_t kUnproven = 1'000'000'000;  // ns that a refusal which is not proven is doubted
+
+std::span<const std::byte> header_of(const OpenedFrame& frame) {
+  return std::as_bytes(std::span(&frame.header, 1)).subspan(4, kHeaderSize - 4);
+}
 }  // namespace
 
 Station::Station(const StationOptions& options, RegisteredMemory& memory, std::function<std::uint64_t()> random)
@@ -26,15 +32,57 @@ Station::Entry* Station::find(std::uint64_t number) {
   return found == entries_.end() ? nullptr : &found->second;
 }
 
-void Station::post(const Place& to, FrameKind kind, std::uint64_t session, std::vector<std::byte> body) {
+void Station::post(const Place& to, FrameKind kind, std::uint64_t session, std::vector<std::byte> body,
+                   std::span<const std::byte> context) {
   if (letters_.size() >= kMostLetters) return;
   std::vector<std::byte> bytes(kHeaderSize);
   bytes.insert(bytes.end(), body.begin(), body.end());
   FrameHeader header{};
   header.kind = static_cast<std::uint8_t>(kind);
   header.session = session;
+  if (options_.key != nullptr && kind != FrameKind::unknown) {
+    header.flags = kSealed;
+    bytes.resize(bytes.size() + sizeof(Proof));
+    seal_frame(bytes, header);  // writes what is proven
+    const auto proven = std::span(bytes).first(bytes.size() - sizeof(Proof)).subspan(sizeof header.checksum);
+    const Proof proof = options_.key->proof(proven, context);
+    std::copy(proof.begin(), proof.end(), bytes.end() - sizeof proof);
+  }
   seal_frame(bytes, header);
   letters_.push_back({to, std::move(bytes)});
+}
+
+// With a key.
+
+bool Station::is_proven(const OpenedFrame& frame, std::span<const std::byte> context) const {
+  if (options_.key == nullptr || (frame.header.flags & kSealed) == 0 || frame.chunks.size() < sizeof(Proof)) {
+    return false;
+  }
+  std::vector<std::byte> proven;
+  const auto header = header_of(frame);
+  proven.insert(proven.end(), header.begin(), header.end());
+  proven.insert(proven.end(), frame.chunks.begin(), frame.chunks.end() - sizeof(Proof));
+  return options_.key->proves(frame.chunks.last(sizeof(Proof)), proven, context);
+}
+
+Nonce Station::fresh_nonce() const {
+  Nonce nonce;
+  const std::uint64_t halves[2] = {random_(), random_()};
+  std::memcpy(nonce.data(), halves, sizeof halves);
+  return nonce;
+}
+
+std::shared_ptr<Seal> Station::seal_of(const Entry& entry, bool connecting) const {
+  if (options_.key == nullptr) return nullptr;
+  const Cipher cipher = Key::best_of(entry.ciphers);
+  const auto of_what = GrowingBytes()
+                           .add_all(entry.hello_nonce)
+                           .add_all(entry.answer_nonce)
+                           .add(connecting ? entry.number : entry.peers_number)
+                           .add(connecting ? entry.peers_number : entry.number)
+                           .add(cipher)
+                           .take();
+  return std::make_shared<Seal>(options_.key->session_keys(of_what), cipher, connecting);
 }
 
 // Connecting.
@@ -49,21 +97,22 @@ std::uint64_t Station::connect(const Place& place, const std::string& name, std:
   entry.frame_size = std::min(frame_size, options_.session.frame_size);
   entry.give_up_at = deadline;
   entry.pause = kFirstPause;
+  entry.hello_nonce = fresh_nonce();
   say_hello(entry, now);
   return number;
 }
 
 void Station::say_hello(Entry& entry, std::uint64_t now) {
   ++counters_.hellos_sent;
-  post(entry.place, FrameKind::hello, 0,
-       GrowingBytes()
-           .add(entry.number)
-           .add(incarnation_)
-           .add(static_cast<std::uint16_t>(entry.frame_size))
-           .add(answer_port_)
-           .add(static_cast<std::uint8_t>(entry.name.size()))
-           .add_all(std::as_bytes(std::span(entry.name)))
-           .take());
+  GrowingBytes body;
+  body.add(entry.number)
+      .add(incarnation_)
+      .add(static_cast<std::uint16_t>(entry.frame_size))
+      .add(answer_port_)
+      .add(static_cast<std::uint8_t>(entry.name.size()))
+      .add_all(std::as_bytes(std::span(entry.name)));
+  if (options_.key != nullptr) body.add(Key::ciphers()).add_all(entry.hello_nonce);
+  post(entry.place, FrameKind::hello, 0, body.take());
   entry.hello_at = now + entry.pause;
   entry.pause = std::min(entry.pause * 2, kLongestPause);
   set_deadline(entry, std::min(entry.hello_at, entry.give_up_at));
@@ -79,29 +128,72 @@ Station::Taken Station::take_answer(const Place& from, const OpenedFrame& frame,
   const auto peers_number = body.get<std::uint64_t>();
   const auto incarnation = body.get<std::uint64_t>();
   const auto frame_size = body.get<std::uint16_t>();
+  const bool sealed = (frame.header.flags & kSealed) != 0;
+  const auto cipher = sealed ? body.get<std::uint8_t>() : std::uint8_t{0};
+  const auto nonce = body.get_bytes(sealed ? sizeof(Nonce) : 0);
   Entry* entry = find(frame.header.session);
   if (!body.good() || peers_number == 0 || entry == nullptr || entry->session != nullptr) return Taken::dropped;
+  // Its own answer, sent back to it, would make a station talk to itself.
+  if (sealed != (options_.key != nullptr) ||
+      (sealed &&
+       (!is_proven(frame, entry->hello_nonce) || incarnation == incarnation_ || (cipher & Key::ciphers()) == 0))) {
+    ++counters_.dropped_forged;
+    return Taken::dropped;
+  }
   if (by_peers_number_.contains(peers_number)) return Taken::dropped;
   entry->place = from;
   entry->peers_number = peers_number;
   entry->peers_incarnation = incarnation;
+  entry->ciphers = cipher;
+  std::copy(nonce.begin(), nonce.end(), entry->answer_nonce.begin());
   make_session(*entry, true, frame_size, now);
   events_.push_back({StationEvent::Kind::connected, entry->number, {}, {}});
   return Taken::yes;
 }
 
-Station::Taken Station::take_refusal(const OpenedFrame& frame) {
+Station::Taken Station::take_refusal(const OpenedFrame& frame, std::uint64_t now) {
+  const bool sealed = (frame.header.flags & kSealed) != 0;
   Reader body(frame.chunks);
-  const auto reason = body.get<Refusal>();
-  const auto text = body.rest();
+  const auto refusal = body.get<Refusal>();
+  const auto text = body.get_bytes(body.left() - (sealed ? std::min(body.left(), sizeof(Proof)) : 0));
   Entry* entry = find(frame.header.session);
   if (!body.good() || entry == nullptr || entry->session != nullptr) return Taken::dropped;
   std::string why(reinterpret_cast<const char*>(text.data()), std::min(text.size(), kLongestText));
   std::replace_if(
       why.begin(), why.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  const bool no_such_name = reason == Refusal::no_such_name;
-  if (no_such_name) why = "nobody there goes by the name '" + entry->name + "'";
-  fail(entry->number, std::move(why), no_such_name ? Reason::not_offered : Reason::timed_out);
+  Reason reason = Reason::timed_out;
+  switch (refusal) {
+    case Refusal::other_version:
+    case Refusal::too_many:
+      break;
+    case Refusal::no_such_name:
+      why = "nobody there goes by the name '" + entry->name + "'";
+      reason = Reason::not_offered;
+      break;
+    case Refusal::needs_key:
+      why = "it talks only to those who have its key, and this side has none (VIADUCT_KEY_FILE)";
+      reason = Reason::key_differs;
+      break;
+    case Refusal::has_no_key:
+      why = "it has no key, and this side talks only to those who have its own (VIADUCT_KEY_FILE)";
+      reason = Reason::key_differs;
+      break;
+    case Refusal::other_key:
+      why = "its key is another one: VIADUCT_KEY_FILE has to name the same key on both sides";
+      reason = Reason::key_differs;
+      break;
+  }
+  // Anybody who sees the hello can refuse it. Where this is not proven to come from somebody with the key, the one who
+  // is meant gets some more hellos.
+  if (options_.key != nullptr && !is_proven(frame, entry->hello_nonce)) {
+    if (entry->unproven_at == 0) entry->unproven_at = std::max<std::uint64_t>(now, 1);
+    if (now < entry->unproven_at + kUnproven) {
+      entry->unproven = std::move(why);
+      entry->unproven_reason = reason;
+      return Taken::yes;
+    }
+  }
+  fail(entry->number, std::move(why), reason);
   return Taken::yes;
 }
 
@@ -109,22 +201,51 @@ Station::Taken Station::take_refusal(const OpenedFrame& frame) {
 
 std::optional<Station::Hello> Station::read_hello(std::span<const std::byte> bytes) {
   const auto frame = open_frame(bytes);
-  if (!frame || frame->header.kind != static_cast<std::uint8_t>(FrameKind::hello)) return std::nullopt;
-  Reader body(frame->chunks);
+  return frame ? read_hello(*frame) : std::nullopt;
+}
+
+std::optional<Station::Hello> Station::read_hello(const OpenedFrame& frame) {
+  if (frame.header.kind != static_cast<std::uint8_t>(FrameKind::hello)) return std::nullopt;
+  Reader body(frame.chunks);
   Hello hello;
   hello.number = body.get<std::uint64_t>();
   hello.incarnation = body.get<std::uint64_t>();
   hello.frame_size = body.get<std::uint16_t>();
   hello.answer_port = body.get<std::uint16_t>();
   const auto name = body.get_bytes(body.get<std::uint8_t>());
+  hello.sealed = (frame.header.flags & kSealed) != 0;
+  if (hello.sealed) {
+    hello.ciphers = body.get<std::uint8_t>();
+    const auto nonce = body.get_bytes(sizeof(Nonce));
+    std::copy(nonce.begin(), nonce.end(), hello.nonce.begin());
+  }
   if (!body.good() || hello.number == 0 || name.empty()) return std::nullopt;
   hello.name.assign(reinterpret_cast<const char*>(name.data()), name.size());
   return hello;
 }
 
-Station::Taken Station::take_hello(const Place& from, const Hello& hello, std::uint64_t now) {
+// Why it is not let in.
+std::optional<Refusal> Station::fault_of(const Hello& hello, const OpenedFrame& frame) const {
+  if (options_.key == nullptr) return hello.sealed ? std::optional(Refusal::has_no_key) : std::nullopt;
+  if (!hello.sealed) return Refusal::needs_key;
+  if (!is_proven(frame) || (hello.ciphers & Key::ciphers()) == 0) return Refusal::other_key;
+  return std::nullopt;
+}
+
+Station::Taken Station::take_hello(const Place& from, const OpenedFrame& frame, std::uint64_t now) {
+  const auto read = read_hello(frame);
+  if (!read) return Taken::dropped;
+  const Hello& hello = *read;
   if (!offers(hello.name)) return Taken::for_another;
   ++counters_.hellos_received;
+  if (const auto fault = fault_of(hello, frame)) {
+    post_refusal(from, hello, *fault);
+    return Taken::yes;
+  }
+  if (hello.sealed && hello.incarnation == incarnation_) {  // its own, sent back to it
+    ++counters_.dropped_forged;
+    return Taken::dropped;
+  }
   if (const auto known = by_peers_number_.find(hello.number); known != by_peers_number_.end()) {
     // Said again: the answer was lost, or is on its way.
     const Entry& entry = entries_.at(known->second);
@@ -133,10 +254,8 @@ Station::Taken Station::take_hello(const Place& from, const Hello& hello, std::u
   }
   make_room_for_half_open();
   if (entries_.size() >= options_.most_sessions) {
-    ++counters_.refusals_sent;
-    const std::string text = "it has as many sessions as it allows (" + std::to_string(options_.most_sessions) + ")";
-    post(from, FrameKind::refusal, hello.number,
-         GrowingBytes().add(Refusal::too_many).add_all(std::as_bytes(std::span(text))).take());
+    post_refusal(from, hello, Refusal::too_many,
+                 "it has as many sessions as it allows (" + std::to_string(options_.most_sessions) + ")");
     return Taken::yes;
   }
   const std::uint64_t number = fresh_number();
@@ -147,6 +266,9 @@ Station::Taken Station::take_hello(const Place& from, const Hello& hello, std::u
   entry.peers_number = hello.number;
   entry.peers_incarnation = hello.incarnation;
   entry.half_open = true;
+  entry.hello_nonce = hello.nonce;
+  entry.ciphers = hello.ciphers & Key::ciphers();
+  entry.answer_nonce = fresh_nonce();
   half_open_.push_back(number);
   make_session(entry, false, hello.frame_size, now);
   send_answer(entry);
@@ -154,8 +276,10 @@ Station::Taken Station::take_hello(const Place& from, const Hello& hello, std::u
 }
 
 void Station::send_answer(const Entry& entry) {
-  post(entry.place, FrameKind::answer, entry.peers_number,
-       GrowingBytes().add(entry.number).add(incarnation_).add(static_cast<std::uint16_t>(entry.frame_size)).take());
+  GrowingBytes body;
+  body.add(entry.number).add(incarnation_).add(static_cast<std::uint16_t>(entry.frame_size));
+  if (options_.key != nullptr) body.add(Key::best_of(entry.ciphers)).add_all(entry.answer_nonce);
+  post(entry.place, FrameKind::answer, entry.peers_number, body.take(), entry.hello_nonce);
 }
 
 void Station::make_session(Entry& entry, bool connecting, std::uint16_t peers_frame_size, std::uint64_t now) {
@@ -164,6 +288,7 @@ void Station::make_session(Entry& entry, bool connecting, std::uint16_t peers_fr
   options.peers_number = entry.peers_number;
   options.frame_size = entry.frame_size;
   options.frame_size = std::min<std::size_t>(options.frame_size, peers_frame_size);
+  options.seal = seal_of(entry, connecting);
   by_peers_number_.emplace(entry.peers_number, entry.number);
   entry.session = std::make_unique<Session>(options, memory_, now);
   touch(entry);
@@ -178,10 +303,13 @@ void Station::make_room_for_half_open() {
 }
 
 void Station::refuse(const Place& from, std::span<const std::byte> bytes) {
-  const auto hello = read_hello(bytes);
-  if (!hello) return;
+  if (const auto hello = read_hello(bytes)) post_refusal(from, *hello, Refusal::no_such_name);
+}
+
+void Station::post_refusal(const Place& to, const Hello& hello, Refusal reason, const std::string& text) {
   ++counters_.refusals_sent;
-  post(from, FrameKind::refusal, hello->number, GrowingBytes().add(Refusal::no_such_name).take());
+  post(to, FrameKind::refusal, hello.number, GrowingBytes().add(reason).add_all(std::as_bytes(std::span(text))).take(),
+       hello.nonce);
 }
 
 // Frames in.
@@ -191,7 +319,7 @@ Station::Taken Station::receive(const Place& from, std::span<const std::byte> by
   if (any && any->header.version != kVersion) {
     Reader body(any->chunks);
     const auto number = body.get<std::uint64_t>();
-    if (any->header.kind == static_cast<std::uint8_t>(FrameKind::refusal)) return take_refusal(*any);
+    if (any->header.kind == static_cast<std::uint8_t>(FrameKind::refusal)) return take_refusal(*any, now);
     if (any->header.kind != static_cast<std::uint8_t>(FrameKind::hello) || !body.good()) return Taken::dropped;
     ++counters_.refusals_sent;
     const std::string text = "it speaks version " + std::to_string(kVersion) +
@@ -208,16 +336,14 @@ Station::Taken Station::receive(const Place& from, std::span<const std::byte> by
   switch (static_cast<FrameKind>(frame->header.kind)) {
     case FrameKind::session:
       return take_session_frame(from, *frame, now, marked);
-    case FrameKind::hello: {
-      const auto hello = read_hello(bytes);
-      return hello ? take_hello(from, *hello, now) : Taken::dropped;
-    }
+    case FrameKind::hello:
+      return take_hello(from, *frame, now);
     case FrameKind::answer:
       return take_answer(from, *frame, now);
     case FrameKind::refusal:
-      return take_refusal(*frame);
+      return take_refusal(*frame, now);
     case FrameKind::unknown:
-      return take_unknown(from, *frame);
+      return take_unknown(from, *frame, now);
   }
   return Taken::dropped;
 }
@@ -236,22 +362,26 @@ Station::Taken Station::take_session_frame(const Place& from, const OpenedFrame&
     ++counters_.dropped_stray;
     return Taken::dropped;
   }
+  const bool authentic = entry->session->receive(frame, now, marked);
+  if (!authentic) {
+    ++counters_.dropped_forged;
+    return Taken::dropped;
+  }
   if (entry->half_open) {
     entry->half_open = false;
     std::erase(half_open_, entry->number);
     events_.push_back({StationEvent::Kind::met, entry->number, {}, {}});
   }
-  entry->session->receive(frame, now, marked);
   touch(*entry);
   return Taken::yes;
 }
 
-Station::Taken Station::take_unknown(const Place& from, const OpenedFrame& frame) {
+Station::Taken Station::take_unknown(const Place& from, const OpenedFrame& frame, std::uint64_t now) {
   const auto known = by_peers_number_.find(frame.header.session);
   if (known == by_peers_number_.end()) return Taken::dropped;
   Entry& entry = entries_.at(known->second);
   if (entry.place != from) return Taken::dropped;
-  entry.session->peer_forgot();
+  entry.session->peer_forgot(now);
   touch(entry);
   return Taken::yes;
 }
@@ -328,7 +458,7 @@ void Station::tick(std::uint64_t now) {
       entry.session->tick(now);
       touch(entry);  // its next deadline is set when it has sent what it has
     } else if (now >= entry.give_up_at) {
-      fail(entry.number, kNobodyAnswered);
+      fail(entry.number, entry.unproven_at != 0 ? entry.unproven : kNobodyAnswered, entry.unproven_reason);
     } else {
       say_hello(entry, now);
     }

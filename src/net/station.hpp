@@ -25,7 +25,8 @@ inline constexpr const char* kNobodyAnswered = "nobody answered";  // the text o
 struct StationOptions {
   SessionOptions session;  // of each; what belongs to one is filled in
   std::size_t most_sessions = 4096;
-  std::size_t most_half_open = 64;  // answered, and nothing has come since: the oldest makes room
+  std::shared_ptr<const Key> key{};  // then only who has it as well is talked to
+  std::size_t most_half_open = 64;   // answered, and nothing has come since: the oldest makes room
 };
 
 struct StationEvent {
@@ -39,7 +40,7 @@ struct StationEvent {
   std::uint64_t session = 0;
   Event event{};
   std::string text;
-  Reason reason = Reason::timed_out;  // of a failure: nobody answered, or who did has not_offered that
+  Reason reason = Reason::timed_out;  // of a failure: timed_out, not_offered, key_differs
 };
 
 struct StationCounters {
@@ -49,6 +50,7 @@ struct StationCounters {
   std::uint64_t unknown_sent = 0;     // frames of sessions that are not there
   std::uint64_t dropped_garbage = 0;  // no frame, or a wrong checksum
   std::uint64_t dropped_stray = 0;    // of a session, from elsewhere than its peer
+  std::uint64_t dropped_forged = 0;   // nobody with the key has written it, or it came again
 };
 
 class Station {
@@ -79,8 +81,12 @@ class Station {
     std::uint16_t frame_size = 0;
     std::uint16_t answer_port = 0;  // over UDP: where the answer goes, at the address that the hello comes from
     std::string name;
+    bool sealed = false;  // its sender has a key
+    std::uint8_t ciphers = 0;
+    Nonce nonce{};
   };
   static std::optional<Hello> read_hello(std::span<const std::byte> bytes);
+  static std::optional<Hello> read_hello(const OpenedFrame& frame);
   void set_answer_port(std::uint16_t port) { answer_port_ = port; }
   // What the way to a peer carries, for those that come.
   void set_way(std::function<std::size_t(const Place&)> way) { way_ = std::move(way); }
@@ -128,19 +134,31 @@ class Station {
     std::uint64_t give_up_at = 0;
     std::uint64_t hello_at = 0;
     std::uint64_t pause = 0;
+    std::uint64_t unproven_at = 0;  // when somebody first refused who has not shown that he has the key
+    std::string unproven;           // what he said
+    Reason unproven_reason = Reason::timed_out;
+    // With a key.
+    Nonce hello_nonce{}, answer_nonce{};
+    std::uint8_t ciphers = 0;  // that the peer of this entry has
   };
   struct Letter {
     Place to;
     std::vector<std::byte> bytes;
   };
-  Taken take_hello(const Place& from, const Hello& hello, std::uint64_t now);
+  Taken take_hello(const Place& from, const OpenedFrame& frame, std::uint64_t now);
+  std::optional<Refusal> fault_of(const Hello& hello, const OpenedFrame& frame) const;
   Taken take_answer(const Place& from, const OpenedFrame& frame, std::uint64_t now);
-  Taken take_refusal(const OpenedFrame& frame);
-  Taken take_unknown(const Place& from, const OpenedFrame& frame);
+  Taken take_refusal(const OpenedFrame& frame, std::uint64_t now);
+  Taken take_unknown(const Place& from, const OpenedFrame& frame, std::uint64_t now);
+  void post_refusal(const Place& to, const Hello& hello, Refusal reason, const std::string& text = {});
+  bool is_proven(const OpenedFrame& frame, std::span<const std::byte> context = {}) const;
+  Nonce fresh_nonce() const;
+  std::shared_ptr<Seal> seal_of(const Entry& entry, bool connecting) const;
   Taken take_session_frame(const Place& from, const OpenedFrame& frame, std::uint64_t now, bool marked);
   void say_hello(Entry& entry, std::uint64_t now);
   void send_answer(const Entry& entry);
-  void post(const Place& to, FrameKind kind, std::uint64_t session, std::vector<std::byte> body);
+  void post(const Place& to, FrameKind kind, std::uint64_t session, std::vector<std::byte> body,
+            std::span<const std::byte> context = {});
   void make_session(Entry& entry, bool connecting, std::uint16_t peers_frame_size, std::uint64_t now);
   void make_room_for_half_open();
   void fail(std::uint64_t number, std::string why, Reason reason = Reason::timed_out);

@@ -4,10 +4,13 @@
 
 namespace viaduct::net {
 
-void seal_frame(std::span<std::byte> frame, FrameHeader header) {
+void fill_in(FrameHeader& header, std::size_t size) {
   header.version = kVersion;
-  header.length = static_cast<std::uint16_t>(frame.size());
-  header.zero = 0;
+  header.length = static_cast<std::uint16_t>(size);
+}
+
+void seal_frame(std::span<std::byte> frame, FrameHeader header) {
+  fill_in(header, frame.size());
   std::memcpy(frame.data(), &header, kHeaderSize);
   const std::uint32_t checksum = crc32c(frame.subspan(sizeof header.checksum));
   std::memcpy(frame.data(), &checksum, sizeof checksum);
@@ -28,7 +31,7 @@ std::optional<OpenedFrame> open_frame_of_any_version(std::span<const std::byte> 
 std::optional<OpenedFrame> open_frame(std::span<const std::byte> bytes) {
   const auto frame = open_frame_of_any_version(bytes);
   if (!frame || frame->header.version != kVersion) return std::nullopt;
-  if (frame->header.zero != 0 || frame->header.span >= kNumbersTracked) return std::nullopt;
+  if ((frame->header.flags & ~kSealed) != 0 || frame->header.span >= kNumbersTracked) return std::nullopt;
   return frame;
 }
 

@@ -25,7 +25,7 @@ inline constexpr std::uint32_t kTransferOfAcceptor = 0x80000000;
 
 enum class FrameKind : std::uint8_t { session = 1, hello, answer, refusal, unknown };
 
-enum class Refusal : std::uint8_t { other_version = 1, no_such_name, too_many };
+enum class Refusal : std::uint8_t { other_version = 1, no_such_name, too_many, needs_key, has_no_key, other_key };
 
 enum class ChunkKind : std::uint8_t { ack = 1, item, fragment, credit, ask, data, result, ping, bye };
 
@@ -39,11 +39,13 @@ struct FrameHeader {
   std::uint64_t session;
   std::uint64_t number;
   std::uint16_t span;
-  std::uint16_t zero;
+  std::uint16_t flags;
 };
 inline constexpr std::size_t kHeaderSize = 28;  // on the wire; the structure has padding behind it
 static_assert(offsetof(FrameHeader, span) == 24 && offsetof(FrameHeader, number) == 16);
 static_assert(offsetof(FrameHeader, session) == 8 && offsetof(FrameHeader, length) == 6);
+
+inline constexpr std::uint16_t kSealed = 1;  // of flags: what only who has the key can write stands behind the chunks
 
 // What a chunk costs beside its bytes.
 inline constexpr std::size_t kItemOverhead = 12;
@@ -132,6 +134,8 @@ class Reader {
   bool good_ = true;
 };
 
+// Version and length.
+void fill_in(FrameHeader& header, std::size_t size);
 // Finishes the frame in `frame`, whose chunks stand behind the header.
 void seal_frame(std::span<std::byte> frame, FrameHeader header);
 

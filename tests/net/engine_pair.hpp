@@ -12,11 +12,9 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "net/units.hpp"
 
 namespace viaduct::net {
-
-constexpr std::uint64_t kMillisecond = 1'000'000;
-constexpr std::uint64_t kSecond = 1'000'000'000;
 
 // Memory under one tag, for whoever asks.
 class TaggedMemory final : public RegisteredMemory {

@@ -67,6 +67,11 @@ Run run_of(std::uint64_t seed) {
     options.first_transfer = transfer;
   }
   if (random.chance(0.2)) run.shrink_to = 256 + random.below(700);
+  if (seed % 3 == 0) {  // with a key
+    const SessionKeys keys = Key::of(std::as_bytes(std::span("of this simulation"))).session_keys({});
+    const Cipher cipher = Key::best_of(seed % 2 == 0 ? Key::ciphers() : 1);
+    for (SessionOptions& options : run.options) options.seal = std::make_shared<Seal>(keys, cipher, options.connecting);
+  }
   return run;
 }
 

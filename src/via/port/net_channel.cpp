@@ -23,6 +23,7 @@ CloseReason close_reason_of(net::Reason reason) {
     case net::Reason::not_wanted:
     case net::Reason::too_many:
     case net::Reason::not_offered:
+    case net::Reason::key_differs:
       return CloseReason::refused;
     case net::Reason::timed_out:
       return CloseReason::timed_out;

@@ -108,6 +108,10 @@ NetHandshake::Step NetHandshake::look() {
         words_ = std::move(event.bytes);
         return over(Step::refused);
       case net::FlowEvent::Kind::failed:
+        if (event.reason == net::Reason::key_differs) {
+          fault_ = Error(EACCES, event.text);
+          return over(Step::failed);
+        }
         fault_ = Error(EHOSTUNREACH, event.text);
         return again(Step::nobody);
       case net::FlowEvent::Kind::closed:

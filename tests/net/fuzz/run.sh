@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../../.."
 command -v clang++ >/dev/null || { echo "run.sh: there is no clang++ (Debian: apt-get install clang libclang-rt-dev)" >&2; exit 1; }
 mkdir -p build/fuzz/corpus
 clang++ -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -Isrc -Iinclude \
-  tests/net/fuzz/frames.cpp src/net/wire.cpp src/net/session*.cpp src/net/station.cpp src/base/crc32c.cpp -o build/fuzz/frames
+  tests/net/fuzz/frames.cpp src/net/wire.cpp src/net/session*.cpp src/net/station.cpp src/net/key.cpp src/net/seal.cpp src/base/fd.cpp src/base/crc32c.cpp -lfmt -lsodium -o build/fuzz/frames
 if [ -f "${1:-}" ]; then
   build/fuzz/frames "$1"
 else
