@@ -1,9 +1,10 @@
 /*
  * A key-value table that clients read by RDMA. The server puts it into registered memory, tells each client once where
- * it is, and has no part in any look-up: it may sleep, or be stopped.
+ * it is, and has no part in any look-up: it may sleep, or be stopped. To clients on another host it has to be awake:
+ * its library answers them, while it waits for others to connect.
  *
  *   rdma_kv server NAME KEY=VALUE ...
- *   rdma_kv client NAME               reads keys from standard input, a line each; prints the values
+ *   rdma_kv client NAME[@HOST]        reads keys from standard input, a line each; prints the values
  *
  * The table is an array of buckets; a key lies in the bucket of its hash or in one of those behind it. A bucket that is
  * being written has an odd version, and a reader that sees one, or a version that changed, reads again.
@@ -205,6 +206,6 @@ int main(int argc, char** argv) {
     CHECK(VipCloseNic(nic));
     return 0;
   }
-  fprintf(stderr, "usage: %s server NAME KEY=VALUE ...\n       %s client NAME < KEYS\n", argv[0], argv[0]);
+  fprintf(stderr, "usage: %s server NAME KEY=VALUE ...\n       %s client NAME[@HOST] < KEYS\n", argv[0], argv[0]);
   return 2;
 }

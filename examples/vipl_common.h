@@ -1,6 +1,6 @@
 /*
  * What both examples begin with: an adapter, a protection tag, registered memory, and the address of a name on this
- * host. A call that fails ends the program with a line that says which.
+ * host or another. A call that fails ends the program with a line that says which.
  */
 #ifndef VIPL_COMMON_H
 #define VIPL_COMMON_H
@@ -58,11 +58,12 @@ static VIP_VI_HANDLE make_vi(VIP_ULONG max_transfer, VIP_BOOLEAN rdma_read) {
   return vi;
 }
 
-/* The host's bytes, then the discriminator: here the name itself. To be freed. */
+/* "NAME" on this host, or "NAME@HOST": the host's bytes, then the discriminator, here the name itself. To be freed. */
 static VIP_NET_ADDRESS* address_of(const char* name) {
   VIP_NIC_ATTRIBUTES attributes;
   VIP_NET_ADDRESS* address;
-  size_t length = strlen(name);
+  const char* at = strrchr(name, '@');
+  size_t length = at != NULL ? (size_t)(at - name) : strlen(name);
   CHECK(VipQueryNic(nic, &attributes));
   if (length > attributes.MaxDiscriminatorLen) length = attributes.MaxDiscriminatorLen;
   address = calloc(1, sizeof *address + attributes.NicAddressLen + attributes.MaxDiscriminatorLen);
@@ -71,19 +72,29 @@ static VIP_NET_ADDRESS* address_of(const char* name) {
   address->DiscriminatorLen = (VIP_UINT16)length;
   memcpy(address->HostAddress, attributes.LocalNicAddress, attributes.NicAddressLen);
   memcpy(address->HostAddress + attributes.NicAddressLen, name, length);
+  if (at != NULL) {
+    CHECK(VipNSInit(nic, NULL));
+    if (VipNSGetHostByName(nic, (VIP_CHAR*)(at + 1), address, 0) != VIP_SUCCESS) {
+      fprintf(stderr, "there is no host '%s'\n", at + 1);
+      exit(1);
+    }
+    CHECK(VipNSShutdown(nic));
+  }
   return address;
 }
 
 /* Also to a server that is not there yet. */
 static void connect_to_server(VIP_VI_HANDLE vi, const char* name) {
+  const char* const here = strchr(name, '@') == NULL ? " here" : "";
   VIP_NET_ADDRESS* local = address_of("");
   VIP_NET_ADDRESS* remote = address_of(name);
   VIP_VI_ATTRIBUTES theirs;
   VIP_RETURN said = VipConnectRequest(vi, local, remote, 300, &theirs);
-  if (said == VIP_NO_MATCH) fprintf(stderr, "nobody serves '%s' here: waiting for it, 20 seconds at most\n", name);
+  if (said == VIP_NO_MATCH) fprintf(stderr, "nobody serves '%s'%s: waiting for it, 20 seconds at most\n", name, here);
   if (said == VIP_NO_MATCH || said == VIP_TIMEOUT) said = VipConnectRequest(vi, local, remote, 20000, &theirs);
   if (said == VIP_NO_MATCH) {
-    fprintf(stderr, "nobody came: start this program as 'server %s' on this host, as the same user\n", name);
+    fprintf(stderr, "nobody came: start this program as 'server %.*s' on %s\n", (int)strcspn(name, "@"), name,
+            *here != 0 ? "this host, as the same user" : "that host");
     exit(1);
   }
   CHECK(said);

@@ -2,7 +2,7 @@
  * A message there and back, many times, by polling: how long one way takes.
  *
  *   vipl_pingpong server NAME
- *   vipl_pingpong client NAME [BYTES [ROUNDS]]
+ *   vipl_pingpong client NAME[@HOST] [BYTES [ROUNDS]]
  */
 #include <time.h>
 
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   const long bytes = argc > 3 ? atol(argv[3]) : 4;
   const long rounds = argc > 4 ? atol(argv[4]) : 100000;
   if ((!server && !client) || bytes < 0 || bytes > MOST_BYTES || rounds < 1) {
-    fprintf(stderr, "usage: %s server NAME\n       %s client NAME [BYTES [ROUNDS]]\n", argv[0], argv[0]);
+    fprintf(stderr, "usage: %s server NAME\n       %s client NAME[@HOST] [BYTES [ROUNDS]]\n", argv[0], argv[0]);
     return 2;
   }
   prepare();

@@ -56,12 +56,14 @@ class TwoHosts {
   // Back to where the test began, if that is permitted.
   void leave() const { (void)::setns(before_.get(), CLONE_NEWNET); }
 
-  // So much of what a host sends is lost, in parts of a hundred. False: the kernel has no netem.
-  bool lose(Host host, double percent) {
+  // Of so many thousandths of the datagrams that come to a host nobody hears. False: there is no nft here.
+  bool lose(Host host, int per_thousand) {
     enter(host);
     const std::string command =
-        "tc qdisc replace dev " + interface(host) + " root netem loss " + std::to_string(percent) + "%";
-    const bool done = std::system((command + " >/dev/null 2>&1").c_str()) == 0;
+        "nft add table inet lossy && nft add chain inet lossy arriving '{ type filter hook input priority 0 ; }' && "
+        "nft add rule inet lossy arriving meta l4proto udp numgen random mod 1000 '<' " +
+        std::to_string(per_thousand) + " drop";
+    const bool done = std::system(("(" + command + ") >/dev/null 2>&1").c_str()) == 0;
     leave();
     return done;
   }

@@ -42,7 +42,12 @@ Result<std::shared_ptr<Network>> Port::network() {
     return Error(EPERM, "other hosts are not reached, nor do they reach this one: VIADUCT_NETWORK is off");
   const std::lock_guard lock(network_mutex_);
   if (network_ == nullptr) {
-    auto opened = Network::open(*registrations_, {});
+    constexpr std::uint64_t kSecond = 1'000'000'000;
+    const std::uint64_t silence = Config::process().number("VIADUCT_NETWORK_SILENCE") * kSecond;
+    auto opened = Network::open(*registrations_,
+                                {.port = static_cast<std::uint16_t>(Config::process().number("VIADUCT_NETWORK_PORT")),
+                                 .silence_ns = silence,
+                                 .keepalive_ns = silence / 3});
     if (!opened) return opened.error().because("the network");
     network_ = std::move(*opened);
   }
