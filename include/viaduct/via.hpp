@@ -57,6 +57,7 @@ struct Fragment {
 
 class ReadyQueue;
 class ReadyEntrance;
+class ReadySource;
 
 // What only an end in shared memory has.
 class [[gnu::visibility("default")]] SharedEnd {
@@ -210,6 +211,10 @@ class [[gnu::visibility("default")]] ReadyQueue {
   // reports `tag`; take() notices it now and then.
   virtual std::error_code watch(int descriptor, std::uint64_t tag) = 0;
   virtual void unwatch(int descriptor) = 0;
+
+  // Another source of tags (via/channel/ready_source.hpp): looked at by each take(), and slept on.
+  virtual std::error_code add(ReadySource & source) = 0;
+  virtual void remove(ReadySource & source) = 0;
 
   // Tags of channels that may have something: peek() until it says `nothing`, else it is not reported again.
   virtual std::size_t take(std::span<std::uint64_t> tags) = 0;

@@ -24,6 +24,8 @@ class ReadyQueueOfSources final : public ReadyQueue, private ReadyEntrance {
 
   std::error_code add(Channel& channel, std::uint64_t tag) override { return channel.enter(*this, tag); }
   void remove(Channel& channel) override { channel.leave(*this); }
+  std::error_code add(ReadySource& source) override;
+  void remove(ReadySource& source) override;
   std::error_code watch(int descriptor, std::uint64_t tag) override;
   void unwatch(int descriptor) override;
   std::size_t take(std::span<std::uint64_t> tags) override;
@@ -47,8 +49,6 @@ class ReadyQueueOfSources final : public ReadyQueue, private ReadyEntrance {
   ReadyQueueOfSources(Fd epoll, ShmReadySource shared);
 
   ShmReadySource& shared_memory() override { return shared_; }
-  std::error_code add(ReadySource& source) override;
-  void remove(ReadySource& source) override;
 
   std::size_t look(std::span<std::uint64_t> tags);
   std::size_t report_watched(std::span<std::uint64_t> tags);
