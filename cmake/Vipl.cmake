@@ -5,7 +5,8 @@ target_link_libraries(vipl PRIVATE $<BUILD_INTERFACE:viaduct-via> $<BUILD_INTERF
                       $<BUILD_INTERFACE:viaduct-nic> $<BUILD_INTERFACE:viaduct-base> viaduct)
 target_include_directories(vipl PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
 set(vipl_exports ${CMAKE_SOURCE_DIR}/cmake/vipl.map)
-target_link_options(vipl PRIVATE -Wl,--version-script=${vipl_exports})
+# Its threads and what it does at exit outlive dlclose().
+target_link_options(vipl PRIVATE -Wl,--version-script=${vipl_exports} -Wl,-z,nodelete)
 if(NOT VIADUCT_SANITIZE)
   target_link_options(vipl PRIVATE -Wl,--no-undefined)
 endif()

@@ -18,7 +18,7 @@
 // Any thread may call anything at any time. One lock inside is held briefly; progress() does not wait for another
 // thread's. One flow's messages are read by one thread at a time: what peek() shows stays as it is until consume() or
 // close() of that flow. Nothing blocks unless it says so. A forked child has no engines: there every call fails, and
-// flows are closed.
+// flows are closed. Where the program does not call, a thread of the process does what peers need (docs/net.md).
 //
 // Peers are not trusted: the worst that one can do is to end its own session as broken. With a key only those who have
 // it as well are talked to, and what goes over the network is encrypted (docs/net.md).

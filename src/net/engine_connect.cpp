@@ -43,6 +43,7 @@ FlowId LiveEngine::connect(const std::string& host, const std::string& name, con
   if (node_ != nullptr) route = node_->route_to(host);
   if (!route) return impossible(route.error().code(), route.error().message());
 
+  Keeper::process().start();
   const std::lock_guard lock(mutex_);
   const FlowId flow = make_flow();
   FlowRecord& record = flows_[index_of(flow)];
@@ -59,6 +60,7 @@ FlowId LiveEngine::connect(const std::string& host, const std::string& name, con
   meet(flow, now);
   (void)node_->flush();
   mind_sleepers();
+  mind_keeper();
   return flow;
 }
 

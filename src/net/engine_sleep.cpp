@@ -58,26 +58,34 @@ void LiveEngine::arm_timer(std::uint64_t due) {
   (void)::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
 }
 
+void LiveEngine::drain_timer() {
+  std::uint64_t times = 0;
+  (void)!::read(timer_.get(), &times, sizeof times);
+  timer_at_ = UINT64_MAX;
+}
+
 // After a call that may have made something due: those who sleep hear of it in time.
 void LiveEngine::mind_sleepers() {
-  if (sleepers_ > 0) arm_timer(next_deadline());
+  if (sleepers_ > 0 || keeping_ == Keeping::all) arm_timer(next_deadline());
 }
 
 int LiveEngine::descriptor() const {
   const std::lock_guard lock(mutex_);
-  return node_ == nullptr ? -1 : node_->descriptor();
+  return node_ == nullptr ? -1 : bed_.get();
 }
 
 bool LiveEngine::prepare_to_sleep(std::uint64_t seen) {
   const std::lock_guard lock(mutex_);
   if (node_ == nullptr) return false;
+  program_is_here();
   if (node_->progress()) {
     (void)distribute(now_ns());
+    mind_keeper();
     return false;
   }
   node_->prepare_to_sleep();
   Bell bell{*this};
-  if (!SleepProtocol<Bell>::prepare(bell, seen)) return false;
+  if (!SleepProtocol<Bell>::prepare(bell, seen)) return mind_keeper(), false;
   arm_timer(next_deadline());
   return true;
 }
@@ -87,10 +95,9 @@ void LiveEngine::woke() {
   if (node_ == nullptr) return;
   Bell bell{*this};
   SleepProtocol<Bell>::woke(bell);
+  mind_keeper();
   if (now_ns() < timer_at_) return;
-  std::uint64_t times = 0;
-  (void)!::read(timer_.get(), &times, sizeof times);
-  timer_at_ = UINT64_MAX;
+  drain_timer();
   mind_sleepers();  // who is awake may go away without another call: the others see the time by themselves
 }
 

@@ -1,6 +1,7 @@
 #include "net/live_engine.hpp"
 
 #include <fmt/format.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
@@ -57,12 +58,19 @@ LiveEngine::LiveEngine(const EngineOptions& options, std::unique_ptr<Node> node)
     : options_(options),
       node_(std::move(node)),
       bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
-  node_->watch(bell_.get());
+      timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
+      bed_(::epoll_create1(EPOLL_CLOEXEC)) {
   node_->watch(timer_.get());
+  for (const int fd : {node_->descriptor(), bell_.get()}) {
+    epoll_event wanted{};
+    wanted.events = EPOLLIN;
+    (void)::epoll_ctl(bed_.get(), EPOLL_CTL_ADD, fd, &wanted);
+  }
+  Keeper::process().add(*this);
 }
 
 LiveEngine::~LiveEngine() {
+  Keeper::process().forget(*this);
   if (node_ == nullptr) return;
   (void)drain(kTail);
   const std::lock_guard lock(mutex_);
@@ -72,6 +80,7 @@ LiveEngine::~LiveEngine() {
 // Names and records.
 
 bool LiveEngine::offer(const std::string& name, Failure& why) {
+  Keeper::process().start();
   const std::lock_guard lock(mutex_);
   if (node_ == nullptr) {
     why = failure_of(Error(ECHILD, "a forked child has no engines: it opens one of its own"));
@@ -79,6 +88,7 @@ bool LiveEngine::offer(const std::string& name, Failure& why) {
   }
   const Status offered = node_->offer(name);
   if (!offered) why = failure_of(offered.error());
+  mind_keeper();
   return offered.ok();
 }
 
@@ -223,9 +233,11 @@ void LiveEngine::give_up_transfers(FlowId flow) {
 bool LiveEngine::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || node_ == nullptr) return false;
+  program_is_here();
   const bool moved = node_->progress();
   const bool told = distribute(now_ns());
   mind_sleepers();
+  mind_keeper();
   return moved || told;
 }
 

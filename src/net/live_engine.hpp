@@ -13,12 +13,13 @@
 #include <unordered_map>
 
 #include "net/engine_lock.hpp"
+#include "net/keeper.hpp"
 #include "net/node.hpp"
 #include "net/sleepers.hpp"
 
 namespace viaduct::net {
 
-class LiveEngine final : public Engine {
+class LiveEngine final : public Engine, private Kept {
  public:
   LiveEngine(const EngineOptions& options, std::unique_ptr<Node> node);
   ~LiveEngine() override;
@@ -134,7 +135,18 @@ class LiveEngine final : public Engine {
   void tell(FlowId flow, FlowEvent event);
   void list(FlowId flow, FlowRecord& record);
 
+  // engine_keep.cpp
+  Next keep(std::uint64_t now) override;
+  int kept_descriptor() const override { return node_->descriptor(); }
+  void before_fork() override { mutex_.lock(); }
+  void after_fork(bool in_child) override;
+  void end_at_exit(std::uint64_t within_ns) override;
+  bool can_need_keeper() const;
+  void program_is_here();
+  void mind_keeper();
+
   // engine_sleep.cpp
+  void drain_timer();
   void make_news();
   std::uint64_t next_deadline() const;
   void arm_timer(std::uint64_t due);
@@ -156,7 +168,15 @@ class LiveEngine final : public Engine {
   std::uint32_t sleepers_ = 0;
   bool rung_ = false;
   Fd bell_, timer_;
+  Fd bed_;  // what the program's threads sleep on: the bell, and what the keeper sleeps on as well
   std::uint64_t timer_at_ = UINT64_MAX;
+
+  // What the keeper does for it: nothing until it is called, looking now and then whether the program calls, or all.
+  enum class Keeping : std::uint8_t { nothing, looking, all };
+  Keeping keeping_ = Keeping::nothing;
+  std::uint64_t calls_ = 0;       // of the program, in which frames were looked for
+  std::uint64_t calls_seen_ = 0;  // by the keeper
+  std::uint64_t pause_ = 0;       // until it looks again
 };
 
 }  // namespace viaduct::net

@@ -54,6 +54,7 @@ class Node {
   // The same in parts: what is owed goes out; then sleep until the descriptor is readable, or that moment.
   void prepare_to_sleep();
   int descriptor() const { return watched_.get(); }
+  bool tells_of_frames() const { return mac_->fd() >= 0; }        // by the descriptor; else it has to be looked at
   void watch(int descriptor) { watch(descriptor, false, true); }  // one more that ends the sleep
   std::uint64_t next_deadline() const;
 

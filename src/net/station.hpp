@@ -60,6 +60,7 @@ class Station {
 
   void offer(const std::string& name) { names_.insert(name); }
   void withdraw(const std::string& name) { names_.erase(name); }
+  bool offers_any() const { return !names_.empty(); }
   bool offers(const std::string& name) const { return names_.contains(name); }
 
   // Says hello at `place` until there is an answer or `deadline` is over. The number that its session has, or will

@@ -30,9 +30,11 @@ class TaggedMemory final : public RegisteredMemory {
   std::uint64_t last_user = 0;
 };
 
-// Tests run side by side: each process has a well-known port of its own, below those that the kernel gives out.
+// Tests run side by side: each has a well-known port of its own, which its children share, below those that the kernel
+// gives out.
 inline std::uint16_t port_of_this_test() {
-  return static_cast<std::uint16_t>(20'000 + ::getpid() % 9'000);
+  static const auto port = static_cast<std::uint16_t>(20'000 + ::getpid() % 9'000);
+  return port;
 }
 
 // A program of one engine: accepts everybody, echoes if told to, and notes what it sees.
