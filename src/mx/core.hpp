@@ -99,6 +99,7 @@ class Core final : public Endpoint {
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }  // in a forked child
   bool is_abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
   bool owns(const Request* request);
+  void set_events(Events* events) { events_ = events; }  // under a Guard
 
   class Guard {
    public:
@@ -130,6 +131,7 @@ class Core final : public Endpoint {
   void press_on();
   bool ask_for_room();
   void look_at_times();
+  void look_at_door_in_time();
   std::uint64_t most_sleep_ns() const;
   SleepResult sleep_as_leader(Deadline deadline, const Clock& clock);
   static Waiter& waiter();
@@ -243,6 +245,8 @@ class Core final : public Endpoint {
   std::unique_ptr<via::ReadyQueue> ready_;  // goes before the channels in it
   std::unique_ptr<Doorkeeper> doorkeeper_;
   bool somebody_knocks_ = true;
+  std::uint32_t polls_of_leader_ = 0;
+  std::uint64_t door_looked_at_ns_ = 0;
   std::atomic<std::uint64_t> wakes_{0};
   std::atomic<std::uint32_t> polls_{0};
 

@@ -83,8 +83,24 @@ bool Core::poll(bool of_a_wait) {
   return true;
 }
 
+// It looks seldom: so it looks at everything.
 bool Core::poll_for_another() {
-  return owner_.load(std::memory_order_relaxed) != this_thread() && poll(false);
+  if (owner_.load(std::memory_order_relaxed) == this_thread() || !leadership_.try_lead()) return false;
+  somebody_knocks_ = true;
+  poll_as_leader();
+  leadership_.stop();
+  return true;
+}
+
+// The door is looked at now and then also by those who never sleep.
+void Core::look_at_door_in_time() {
+  constexpr std::uint32_t kPollsPerClock = 64;
+  constexpr std::uint64_t kDoorNs = 1'000'000;
+  if (++polls_of_leader_ % kPollsPerClock != 0) return;
+  const std::uint64_t now = Clock::steady().now_ns();
+  if (now - door_looked_at_ns_ < kDoorNs) return;
+  door_looked_at_ns_ = now;
+  somebody_knocks_ = true;
 }
 
 void Core::poll_as_leader() {
@@ -101,6 +117,7 @@ void Core::poll_as_leader() {
   }
   if (!blocked_.empty()) press_on();
   look_at_times();
+  look_at_door_in_time();
   answer_the_door();
   advance_connecting();
   advance_answered();

@@ -65,6 +65,24 @@ int main(void) {
 }
 )";
 
+constexpr const char* kProgramForMx = R"(
+#include <mx_extensions.h>
+#include <myriexpress.h>
+#include <stdio.h>
+
+int main(void) {
+  mx_endpoint_t endpoint;
+  mx_endpoint_addr_t address;
+  uint32_t number;
+  if (mx_init() != MX_SUCCESS) return 1;
+  if (mx_open_endpoint(MX_ANY_NIC, 200, 0, NULL, 0, &endpoint) != MX_SUCCESS) return 1;
+  if (mx_get_endpoint_addr(endpoint, &address) != MX_SUCCESS) return 1;
+  if (mx_decompose_endpoint_addr(address, NULL, &number) != MX_SUCCESS) return 1;
+  printf("endpoint %u\n", number);
+  return mx_close_endpoint(endpoint) != MX_SUCCESS || mx_finalize() != MX_SUCCESS;
+}
+)";
+
 constexpr const char* kCMakeProject = R"(
 cmake_minimum_required(VERSION 3.23)
 project(outside LANGUAGES C)
@@ -127,7 +145,7 @@ TEST_F(Install, AProgramForViplBuildsWithPkgConfig) {
 // What a header declares must be in a library: those of rooms without one stay in the tree.
 TEST_F(Install, EachHeaderHasALibrary) {
   std::set<std::string> exported;
-  for (const char* library : {"libviaduct.so", "libvipl.so"}) {
+  for (const char* library : {"libviaduct.so", "libvipl.so", "libmyriexpress.so"}) {
     const Outcome names =
         run({"nm", "--dynamic", "--defined-only", "--demangle", (prefix_ / "lib" / library).string()});
     std::istringstream lines(names.output);
@@ -135,7 +153,8 @@ TEST_F(Install, EachHeaderHasALibrary) {
   }
   const auto is_exported = [&](const std::string& name) {
     return std::any_of(exported.begin(), exported.end(), [&](const std::string& line) {
-      return line.find(name + "(") != std::string::npos || line.ends_with(' ' + name);
+      return line.find(name + "(") != std::string::npos || line.ends_with(' ' + name) ||
+             line.find(' ' + name + "@@") != std::string::npos;
     });
   };
   const std::regex declared(R"(VIADUCT_API [^(;]*?\b([a-z][A-Za-z_]*)\()");
@@ -157,6 +176,30 @@ TEST_F(Install, TheViplLibraryExportsItsFunctionsAndNothingElse) {
   for (std::string line; std::getline(lines, line); ++count)
     EXPECT_THAT(line.substr(line.find_first_not_of("0123456789abcdef ") + 2), StartsWith("Vip"));
   EXPECT_EQ(count, 41);
+}
+
+TEST_F(Install, AProgramForMxBuildsWithPkgConfig) {
+  EXPECT_EQ(built_and_run({VIADUCT_CC, "-std=c99"}, "mx.c", kProgramForMx, "myriexpress"), "endpoint 200\n");
+}
+
+// Programs that were built for the original ask for these versions, and for this name.
+TEST_F(Install, TheMxLibraryExportsItsFunctionsAndNothingElse) {
+  const std::string library = (prefix_ / "lib/libmyriexpress.so").string();
+  const Outcome names = run({"nm", "--dynamic", "--defined-only", "--with-symbol-versions", library});
+  ASSERT_EQ(names.code, 0) << names.output;
+  for (const char* versioned :
+       {"mx_open_endpoint@@MX_0.9", "mx_decompose_endpoint_addr@@MX_0.9", "mx_get_info@@MX_0.91", "mx_test@@MX_0.91",
+        "mx_wait@@MX_0.91", "mx_iprobe@@MX_0.91", "mx__init_api@@MX_0.92"})
+    EXPECT_THAT(names.output, HasSubstr(std::string(" ") + versioned + "\n"));
+  std::istringstream lines(names.output);
+  int functions = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const std::string name = line.substr(line.find_first_not_of("0123456789abcdef ") + 2);
+    functions += name.starts_with("mx_") ? 1 : 0;
+    EXPECT_THAT(name, AnyOf(StartsWith("mx_"), StartsWith("MX_")));
+  }
+  EXPECT_EQ(functions, 45);
+  EXPECT_THAT(run({"readelf", "--dynamic", library}).output, HasSubstr("soname: [libmyriexpress.so]"));
 }
 
 TEST_F(Install, AProgramBuildsWithFindPackage) {
@@ -206,7 +249,8 @@ TEST_F(Install, TheCommandIsAllThatThePathGets) {
 TEST_F(Install, WhatIsInstalledIsStripped) {
   if (text_of(build_dir() / "CMakeCache.txt").find("VIADUCT_STRIP:BOOL=ON") == std::string::npos)
     GTEST_SKIP() << "this build keeps its symbols";
-  for (const char* file : {"bin/viaduct", "lib/libviaduct.so", "lib/libvipl.so", "lib/libviaduct-sockets.so"}) {
+  for (const char* file :
+       {"bin/viaduct", "lib/libviaduct.so", "lib/libvipl.so", "lib/libmyriexpress.so", "lib/libviaduct-sockets.so"}) {
     const Outcome sections = run({"readelf", "--wide", "--sections", (prefix_ / file).string()});
     ASSERT_EQ(sections.code, 0) << sections.output;
     EXPECT_THAT(sections.output, HasSubstr(".text"));

@@ -92,6 +92,15 @@ TEST(Words, TheManualPageDescribesEveryFunctionOfVipl) {
   for (const Mention& function : functions) EXPECT_THAT(page, HasSubstr("VIP_RETURN " + function.what + "("));
 }
 
+TEST(Words, TheManualPageDescribesEveryFunctionOfMx) {
+  const std::string page = text_of(source_dir() / "man/mx.3");
+  const auto functions =
+      mentions({source_dir() / "include/viaduct/myriexpress.h", source_dir() / "include/viaduct/mx_extensions.h"},
+               std::regex("VIADUCT_API [^(;]*?\\b(mx_[a-z0-9_]+)\\("));
+  ASSERT_EQ(functions.size(), 45u);
+  for (const Mention& function : functions) EXPECT_THAT(page, HasSubstr(function.what + "("));
+}
+
 TEST(Words, NothingInTheCodeIsLeftForLater) {
   for (const Mention& word : mentions(sources(), std::regex("\\b(TODO|FIXME)\\b")))
     ADD_FAILURE() << word.where << ": " << word.what;

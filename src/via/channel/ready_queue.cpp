@@ -12,6 +12,8 @@ namespace viaduct::via {
 namespace {
 
 constexpr std::uint32_t kLooksPerSocketCheck = 8192;
+constexpr std::uint32_t kLooksPerClockCheck = 256;
+constexpr std::uint64_t kNsPerSocketCheck = 20'000'000;
 // In an event, beside channels' numbers.
 constexpr std::uint64_t kWatched = std::uint64_t{1} << 32;    // and the descriptor
 constexpr std::uint64_t kOfASource = std::uint64_t{1} << 33;  // looked at anyway
@@ -118,8 +120,16 @@ std::size_t ReadyQueueOfSources::look(std::span<std::uint64_t> tags) {
   return taken;
 }
 
+// After so many looks, or so much time: some look seldom.
+bool ReadyQueueOfSources::sockets_are_due() {
+  const std::uint64_t now = Clock::steady().now_ns();
+  if (looks_ % kLooksPerSocketCheck != 0 && now - sockets_checked_ns_ < kNsPerSocketCheck) return false;
+  sockets_checked_ns_ = now;
+  return true;
+}
+
 std::size_t ReadyQueueOfSources::take(std::span<std::uint64_t> tags) {
-  if (++looks_ % kLooksPerSocketCheck == 0) {
+  if (++looks_ % kLooksPerClockCheck == 0 && sockets_are_due()) {
     shared_.look_again_at_lately_armed();
     (void)look_at_descriptors(Deadline::at_ns(0), Clock::steady());  // peers that have gone give no hint
   }

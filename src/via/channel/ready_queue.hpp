@@ -53,6 +53,7 @@ class ReadyQueueOfSources final : public ReadyQueue, private ReadyEntrance {
   std::size_t look(std::span<std::uint64_t> tags);
   std::size_t report_watched(std::span<std::uint64_t> tags);
   std::size_t look_at_sources(std::span<std::uint64_t> tags);
+  bool sockets_are_due();
   int look_at_descriptors(Deadline deadline, const Clock& clock);
   bool prepare_sources();
   void sources_woke(std::size_t count);
@@ -64,6 +65,7 @@ class ReadyQueueOfSources final : public ReadyQueue, private ReadyEntrance {
   std::size_t watched_readable_ = 0;  // of those
   bool shared_first_ = false;
   std::uint32_t looks_ = 0;
+  std::uint64_t sockets_checked_ns_ = 0;
   Waiter waiter_;
 };
 
