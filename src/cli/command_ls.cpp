@@ -1,5 +1,5 @@
 // viaduct ls: the TCP sockets of programs under `viaduct run`, like ss(8): who, where, over what, how much, and why
-// not.
+// not; and peers on other hosts.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/command.hpp"
+#include "cli/host_list.hpp"
 #include "cli/live_terminal.hpp"
 #include "cli/process_fault.hpp"
 #include "cli/socket_filter.hpp"
@@ -32,17 +33,23 @@ struct Options {
 
 struct Reading {
   std::vector<Socket> sockets;
-  std::vector<Error> faults;  // one for each process named that cannot be read
+  std::vector<net::EngineReading> engines;  // none where only some sockets are asked for
+  std::vector<Error> faults;                // one for each process named that cannot be read
 };
 
 Reading read(const Options& options) {
   Reading reading;
-  if (options.pids.empty()) reading.sockets = sockets_view::read_all_sockets();
+  if (options.pids.empty()) {
+    reading.sockets = sockets_view::read_all_sockets();
+    if (!options.filter.is_narrow()) reading.engines = net::read_engines(0);
+  }
   for (const int pid : options.pids) {
+    const auto engines = options.filter.is_narrow() ? std::vector<net::EngineReading>() : net::read_engines(pid);
+    reading.engines.insert(reading.engines.end(), engines.begin(), engines.end());
     auto some = sockets_view::read_sockets(pid);
     if (some)
       reading.sockets.insert(reading.sockets.end(), some->begin(), some->end());
-    else
+    else if (engines.empty())
       reading.faults.push_back(explain_unread_sockets(pid, some.error(), "ls"));
   }
   std::erase_if(reading.sockets, [&](const Socket& socket) { return !options.filter.passes(socket); });
@@ -65,9 +72,7 @@ std::string nothing_to_show(const Options& options) {
                      besides);
 }
 
-std::string in_words(const Options& options, const Reading& reading) {
-  if (reading.sockets.empty()) return nothing_to_show(options);
-  const Screen screen = Screen::standard_output();
+std::string sockets_in_words(const Options& options, const Reading& reading, const Screen& screen) {
   const std::string table = sockets_in_table(reading.sockets, screen);
   const std::string summary = sockets_in_short(reading.sockets, screen);
   if (summary.empty()) return table;
@@ -75,12 +80,20 @@ std::string in_words(const Options& options, const Reading& reading) {
   return options.watch ? summary + "\n" + table : table + "\n" + summary;
 }
 
+std::string in_words(const Options& options, const Reading& reading) {
+  const Screen screen = Screen::standard_output();
+  const std::string hosts = hosts_in_table(reading.engines, screen);
+  if (reading.sockets.empty()) return hosts.empty() ? nothing_to_show(options) : hosts;
+  const std::string sockets = sockets_in_words(options, reading, screen);
+  return hosts.empty() ? sockets : sockets + "\n" + hosts;
+}
+
 ExitCode watch(const Options& options, Reading reading) {
   const auto delay = std::chrono::nanoseconds(std::llround(options.interval * 1e9));
   {
     LiveTerminal terminal;
     while (!nobody_is_left(options, reading)) {
-      if (!terminal.show(options.json ? sockets_in_json(reading.sockets, true) : in_words(options, reading)))
+      if (!terminal.show(options.json ? in_json(reading.sockets, reading.engines, true) : in_words(options, reading)))
         return ExitCode::failed;
       if (!terminal.wait(delay)) return ExitCode::ok;
       reading = read(options);
@@ -99,7 +112,7 @@ ExitCode list(const Options& options) {
     const ExitCode watched = watch(options, reading);
     return code == ExitCode::ok ? watched : code;
   }
-  fmt::print("{}", options.json ? sockets_in_json(reading.sockets, false) : in_words(options, reading));
+  fmt::print("{}", options.json ? in_json(reading.sockets, reading.engines, false) : in_words(options, reading));
   return code;
 }
 

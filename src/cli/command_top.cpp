@@ -11,6 +11,7 @@
 #include "base/counters.hpp"
 #include "cli/command.hpp"
 #include "cli/counter_rates.hpp"
+#include "cli/host_list.hpp"
 #include "cli/live_terminal.hpp"
 #include "cli/socket_rates.hpp"
 #include "cli/table.hpp"
@@ -42,14 +43,20 @@ Error explain(int pid, const Error& fault) {
 
 // All that can be read, or exactly those asked for.
 Reading read(const std::vector<int>& pids) {
-  if (pids.empty()) return {sockets_view::read_all_sockets(), read_all_counters(), {}};
   Reading reading;
+  if (pids.empty()) {
+    reading = {sockets_view::read_all_sockets(), read_all_counters(), {}};
+    add_host_counters(net::read_engines(0), reading.counters);
+    return reading;
+  }
   for (const int pid : pids) {
     auto counters = read_counters(pid);
     auto sockets = sockets_view::read_sockets(pid);
     if (sockets) reading.sockets.insert(reading.sockets.end(), sockets->begin(), sockets->end());
     if (counters) reading.counters.push_back(std::move(*counters));
-    if (sockets || counters) continue;
+    const auto engines = net::read_engines(pid);
+    add_host_counters(engines, reading.counters);
+    if (sockets || counters || !engines.empty()) continue;
     reading.faults.push_back(explain(pid, counters.error().code() == ENOENT ? sockets.error() : counters.error()));
   }
   return reading;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/compact.hpp"
+#include "cli/host_list.hpp"
 
 namespace viaduct::cli {
 
@@ -114,14 +115,15 @@ std::string sockets_in_short(const std::vector<Socket>& sockets, const Screen& s
   return lines;
 }
 
-std::string sockets_in_json(const std::vector<Socket>& sockets, bool one_line) {
+std::string in_json(const std::vector<Socket>& sockets, const std::vector<net::EngineReading>& engines, bool one_line) {
   Json list = Json::array(), reasons = Json::array();
   for (const Socket& socket : sockets) list.push_back(socket_json(socket));
   const Summary summary = summary_of(sockets);
   for (const auto& [why, count] : summary.reasons) reasons.push_back({{"why", why}, {"sockets", count}});
   const Json whole = {
       {"sockets", std::move(list)},
-      {"summary", {{"connected", summary.connected}, {"on_rings", summary.on_rings}, {"reasons", std::move(reasons)}}}};
+      {"summary", {{"connected", summary.connected}, {"on_rings", summary.on_rings}, {"reasons", std::move(reasons)}}},
+      {"hosts", hosts_in_json(engines)}};
   return whole.dump(one_line ? -1 : 2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -93,10 +93,12 @@ Node::Node(const NodeOptions& options, RegisteredMemory& memory, std::unique_ptr
       mac_(std::move(mac)),
       switch_(udp),
       hand_over_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+      statistics_(Statistics::make(udp != nullptr ? "udp" : mac_->name())),
       station_(with_frame_size(options.station, options.largest_frame), memory, unguessable),
       buffers_(kBatch * (options.largest_frame + kEthernet)),
       watched_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (mac_->fd() >= 0) watch(mac_->fd(), false, true);
+  if (statistics_ != nullptr) station_.set_ledger(*statistics_);
   if (switch_ == nullptr) return;
   station_.set_answer_port(switch_->port());
   station_.set_way([this](const Place& place) -> std::size_t {
@@ -175,6 +177,7 @@ bool Node::progress() {
   bool moved = receive_own();
   // Hellos are rare: a busy node looks for them now and then.
   if (!moved || ++turns_ % kTurnsBetweenHellos == 0) {
+    if (moved && statistics_ != nullptr) statistics_->set_mac(mac_->counters());
     if (shared_ != nullptr) moved |= receive_hellos();
     if (!names_.empty()) moved |= receive_handed();
   }
@@ -301,6 +304,7 @@ bool Node::send_frames() {
 }
 
 void Node::prepare_to_sleep() {
+  if (statistics_ != nullptr) statistics_->set_mac(mac_->counters());
   station_.about_to_sleep();
   send_frames();
   if (blocked() != watches_room_ && mac_->fd() >= 0) {
@@ -333,6 +337,10 @@ bool Node::take_event(StationEvent& event) {
     if (switch_->peer_address(place, address, length)) {
       kept_[event.session] = switch_->keep_peer(reinterpret_cast<const sockaddr*>(&address), length);
     }
+  }
+  if (begins && statistics_ != nullptr) {
+    const Path path = path_of(event.session);
+    statistics_->show(event.session, path.peer, path.interface, options_.station.key != nullptr);
   }
   return true;
 }

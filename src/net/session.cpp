@@ -13,6 +13,8 @@ Session::Session(const SessionOptions& options, RegisteredMemory& memory, std::u
     : options_(options),
       memory_(memory),
       frame_size_(std::max(options.frame_size, kSmallestFrame)),
+      own_counters_(options.counters == nullptr ? std::make_unique<SessionCounters>() : nullptr),
+      counters_(options.counters == nullptr ? *own_counters_ : *options.counters),
       received_(options.first_number),
       heard_at_(now),
       sent_(options.first_number),
@@ -20,6 +22,8 @@ Session::Session(const SessionOptions& options, RegisteredMemory& memory, std::u
       ping_due_(options.connecting),  // the peer learns that its answer came
       next_flow_(options.connecting ? 1 : 2),
       next_transfer_(options.first_transfer & ~kTransferOfAcceptor) {
+  counters_.window = congestion_.window();
+  counters_.frame_size = frame_size_;
   const FlowLimits control{kControlSlots, kControlSlotSize};
   auto flow = std::make_unique<Flow>(kControlFlow, control, options.first_sequence);
   flow->connect(options.first_sequence, control);
@@ -93,6 +97,7 @@ void Session::tick(std::uint64_t now) {
     if (now >= probe_deadline() && !ping_due_) {
       ping_due_ = true;
       ++probes_in_row_;
+      if (silent_since_ == 0) silent_since_ = now;
       ++counters_.probes;
     }
   } else if (has_met() && now >= heard_at_ + options_.keepalive_ns && !ping_due_) {

@@ -87,7 +87,7 @@ class Session {
   // Nothing is under way in either direction that this side knows of.
   bool quiet() const;
 
-  void set_frame_size(std::size_t size) { frame_size_ = size; }
+  void set_frame_size(std::size_t size) { counters_.frame_size = frame_size_ = size; }
   std::size_t frame_size() const { return frame_size_; }
   const SessionCounters& counters() const { return counters_; }
   const RoundTrip& round_trip() const { return round_trip_; }
@@ -204,7 +204,8 @@ class Session {
   bool bye_due_ = false;
   std::uint32_t byes_left_ = 8;
   std::deque<Event> events_;
-  SessionCounters counters_;
+  const std::unique_ptr<SessionCounters> own_counters_;
+  SessionCounters& counters_;
 
   // Receiving.
   ReceivedNumbers received_;
@@ -214,6 +215,8 @@ class Session {
   std::uint64_t highest_came_ = 0;
   std::uint64_t highest_came_at_ = 0;
   std::uint64_t heard_at_;
+  std::uint64_t silent_since_ = 0;  // the first ping that it has not answered; 0: it has all
+  std::uint64_t window_limited_since_ = 0;
   std::uint64_t doubted_at_ = 0;  // since when somebody says that the peer has forgotten the session
   std::uint32_t marks_ = 0;
 

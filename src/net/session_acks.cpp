@@ -70,8 +70,12 @@ bool Session::take_ack(Reader& reader, std::uint64_t now) {
       if (delay < sample) sample -= delay;
       round_trip_.sample(std::max<std::uint64_t>(sample, 1), now);
       congestion_.round_trip(sample);
+      counters_.round_trips.add(sample);
+      counters_.round_trip_ns = round_trip_.smoothed();
+      counters_.least_round_trip_ns = round_trip_.least();
     }
     congestion_.maybe_end_round(newest, sent_.next_number(), round_trip_.least());
+    counters_.window = congestion_.window();
   }
   highest_acknowledged_ = std::max(highest_acknowledged_, highest);
   detect_losses(now);

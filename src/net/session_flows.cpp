@@ -97,6 +97,7 @@ Sent Session::try_send(std::uint32_t flow, std::span<const iovec> pieces) {
   if (size > found->outgoing->largest()) return Sent::too_long;
   if (!found->outgoing->has_credit()) {
     found->refused_full = true;
+    ++counters_.credit_limited;
     return Sent::full;
   }
   found->outgoing->push(What::message, pieces);

@@ -63,6 +63,7 @@ void Session::take_frame(const OpenedFrame& frame, std::uint64_t now, bool marke
     out_of_order = number != highest_came_ + 1;
   }
   heard_at_ = now;
+  if (silent_since_ != 0) counters_.silent_ns += now - std::exchange(silent_since_, 0);
   marks_ += marked ? 1 : 0;
   Reader reader(frame.chunks);
   while (!reader.done()) {

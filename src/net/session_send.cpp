@@ -31,7 +31,12 @@ std::size_t Session::next_frame(std::span<std::byte> room, std::uint64_t now) {
     const bool window_open = sent_.flying() < congestion_.window();
     const bool numbered = ((content && window_open) || ping_due_) && !sent_.at_limit();
     const bool ack_due = unacknowledged_ > 0 && (acknowledge_now_ || now >= ack_deadline_);
-    if (content && !window_open) ++counters_.window_limited;
+    if (content && !window_open) {
+      ++counters_.window_limited;
+      if (window_limited_since_ == 0) window_limited_since_ = now;
+    } else if (window_limited_since_ != 0) {
+      counters_.window_limited_ns += now - std::exchange(window_limited_since_, 0);
+    }
     if (!numbered && !ack_due) return 0;
     if (unacknowledged_ > 0) write_ack(writer, now);
     if (numbered) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "net/seal.hpp"
+#include "net/session_counters.hpp"
 #include "net/wire.hpp"
 
 namespace viaduct::net {
@@ -54,27 +55,11 @@ struct SessionOptions {
   std::uint64_t silence_ns = 30'000'000'000;    // after which a peer that owes an answer is dead
   std::uint64_t keepalive_ns = 10'000'000'000;  // of silence, after which a peer is asked whether it lives
   std::shared_ptr<Seal> seal{};                 // where the hosts have a key; of this session alone
+  SessionCounters* counters = nullptr;          // where it counts, as long as it lives; null: in a place of its own
   // Where counting begins, for tests: the defaults are far from coming round.
   std::uint64_t first_number = 1;
   std::uint32_t first_sequence = 0;
   std::uint32_t first_transfer = 1;
-};
-
-struct SessionCounters {
-  std::uint64_t frames_sent = 0;
-  std::uint64_t frames_received = 0;
-  std::uint64_t bytes_sent = 0;  // frames, with their headers
-  std::uint64_t bytes_received = 0;
-  std::uint64_t acks_alone = 0;      // frames that had only an ack
-  std::uint64_t lost_by_number = 0;  // frames: three later ones had come
-  std::uint64_t lost_by_time = 0;    // frames: a later one had come, and 9/8 of a round trip had passed
-  std::uint64_t needless = 0;        // of these: had come after all
-  std::uint64_t probes = 0;          // pings because nothing was heard
-  std::uint64_t keepalives = 0;
-  std::uint64_t duplicates = 0;      // frames that had come before
-  std::uint64_t out_of_window = 0;   // frames too far ahead: dropped
-  std::uint64_t forged = 0;          // frames that the peer has not written, or that came again: dropped
-  std::uint64_t window_limited = 0;  // times that the window held back something
 };
 
 }  // namespace viaduct::net

@@ -103,7 +103,7 @@ std::uint64_t Station::connect(const Place& place, const std::string& name, std:
 }
 
 void Station::say_hello(Entry& entry, std::uint64_t now) {
-  ++counters_.hellos_sent;
+  ++counters_->hellos_sent;
   GrowingBytes body;
   body.add(entry.number)
       .add(incarnation_)
@@ -137,7 +137,7 @@ Station::Taken Station::take_answer(const Place& from, const OpenedFrame& frame,
   if (sealed != (options_.key != nullptr) ||
       (sealed &&
        (!is_proven(frame, entry->hello_nonce) || incarnation == incarnation_ || (cipher & Key::ciphers()) == 0))) {
-    ++counters_.dropped_forged;
+    ++counters_->dropped_forged;
     return Taken::dropped;
   }
   if (by_peers_number_.contains(peers_number)) return Taken::dropped;
@@ -237,13 +237,13 @@ Station::Taken Station::take_hello(const Place& from, const OpenedFrame& frame, 
   if (!read) return Taken::dropped;
   const Hello& hello = *read;
   if (!offers(hello.name)) return Taken::for_another;
-  ++counters_.hellos_received;
+  ++counters_->hellos_received;
   if (const auto fault = fault_of(hello, frame)) {
     post_refusal(from, hello, *fault);
     return Taken::yes;
   }
   if (hello.sealed && hello.incarnation == incarnation_) {  // its own, sent back to it
-    ++counters_.dropped_forged;
+    ++counters_->dropped_forged;
     return Taken::dropped;
   }
   if (const auto known = by_peers_number_.find(hello.number); known != by_peers_number_.end()) {
@@ -289,6 +289,7 @@ void Station::make_session(Entry& entry, bool connecting, std::uint16_t peers_fr
   options.frame_size = entry.frame_size;
   options.frame_size = std::min<std::size_t>(options.frame_size, peers_frame_size);
   options.seal = seal_of(entry, connecting);
+  options.counters = ledger_ == nullptr ? nullptr : ledger_->open(entry.number);
   by_peers_number_.emplace(entry.peers_number, entry.number);
   entry.session = std::make_unique<Session>(options, memory_, now);
   touch(entry);
@@ -307,7 +308,7 @@ void Station::refuse(const Place& from, std::span<const std::byte> bytes) {
 }
 
 void Station::post_refusal(const Place& to, const Hello& hello, Refusal reason, const std::string& text) {
-  ++counters_.refusals_sent;
+  ++counters_->refusals_sent;
   post(to, FrameKind::refusal, hello.number, GrowingBytes().add(reason).add_all(std::as_bytes(std::span(text))).take(),
        hello.nonce);
 }
@@ -321,7 +322,7 @@ Station::Taken Station::receive(const Place& from, std::span<const std::byte> by
     const auto number = body.get<std::uint64_t>();
     if (any->header.kind == static_cast<std::uint8_t>(FrameKind::refusal)) return take_refusal(*any, now);
     if (any->header.kind != static_cast<std::uint8_t>(FrameKind::hello) || !body.good()) return Taken::dropped;
-    ++counters_.refusals_sent;
+    ++counters_->refusals_sent;
     const std::string text = "it speaks version " + std::to_string(kVersion) +
                              " of the protocol, and was asked in version " + std::to_string(any->header.version);
     post(from, FrameKind::refusal, number,
@@ -330,7 +331,7 @@ Station::Taken Station::receive(const Place& from, std::span<const std::byte> by
   }
   const auto frame = open_frame(bytes);
   if (!frame) {
-    ++counters_.dropped_garbage;
+    ++counters_->dropped_garbage;
     return Taken::dropped;
   }
   switch (static_cast<FrameKind>(frame->header.kind)) {
@@ -354,17 +355,17 @@ Station::Taken Station::take_session_frame(const Place& from, const OpenedFrame&
   if (entry == nullptr || entry->session == nullptr) {
     // The answer is no longer than what it answers: nobody gains by having it sent to others.
     if (entry != nullptr || frame.header.number == 0) return Taken::dropped;
-    ++counters_.unknown_sent;
+    ++counters_->unknown_sent;
     post(from, FrameKind::unknown, frame.header.session, {});
     return Taken::dropped;
   }
   if (entry->place != from) {
-    ++counters_.dropped_stray;
+    ++counters_->dropped_stray;
     return Taken::dropped;
   }
   const bool authentic = entry->session->receive(frame, now, marked);
   if (!authentic) {
-    ++counters_.dropped_forged;
+    ++counters_->dropped_forged;
     return Taken::dropped;
   }
   if (entry->half_open) {
@@ -523,7 +524,9 @@ void Station::erase(std::uint64_t number) {
   if (found->second.awake) std::erase(awake_, number);
   if (found->second.peers_number != 0) by_peers_number_.erase(found->second.peers_number);
   if (found->second.half_open) std::erase(half_open_, number);
+  const bool counted = found->second.session != nullptr;
   entries_.erase(found);
+  if (counted && ledger_ != nullptr) ledger_->close(number);
 }
 
 bool Station::quiet() const {

@@ -43,16 +43,6 @@ struct StationEvent {
   Reason reason = Reason::timed_out;  // of a failure: timed_out, not_offered, key_differs
 };
 
-struct StationCounters {
-  std::uint64_t hellos_sent = 0;
-  std::uint64_t hellos_received = 0;
-  std::uint64_t refusals_sent = 0;
-  std::uint64_t unknown_sent = 0;     // frames of sessions that are not there
-  std::uint64_t dropped_garbage = 0;  // no frame, or a wrong checksum
-  std::uint64_t dropped_stray = 0;    // of a session, from elsewhere than its peer
-  std::uint64_t dropped_forged = 0;   // nobody with the key has written it, or it came again
-};
-
 class Station {
  public:
   // `random`: 64 bits that nobody can guess.
@@ -115,7 +105,12 @@ class Station {
   std::size_t sessions() const { return entries_.size(); }
   bool quiet() const;
   std::uint64_t incarnation() const { return incarnation_; }
-  const StationCounters& counters() const { return counters_; }
+  const StationCounters& counters() const { return *counters_; }
+  // Before anything else; it outlives the station.
+  void set_ledger(Ledger& ledger) {
+    ledger_ = &ledger;
+    counters_ = ledger.station();
+  }
 
  private:
   struct Entry {
@@ -185,7 +180,9 @@ class Station {
   std::set<std::pair<std::uint64_t, std::uint64_t>> deadlines_;       // when, who
   std::deque<Letter> letters_;                                        // frames outside of sessions
   std::deque<StationEvent> events_;
-  StationCounters counters_;
+  StationCounters own_counters_;
+  StationCounters* counters_ = &own_counters_;
+  Ledger* ledger_ = nullptr;
 };
 
 }  // namespace viaduct::net

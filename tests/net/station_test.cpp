@@ -170,6 +170,46 @@ TEST(Station, AFloodOfHellosHoldsLittleAndLeavesSessionsAlone) {
   EXPECT_TRUE(network.run(network.now + kSecond, [&] { return first.heard[number].size() == 1; }));
 }
 
+TEST(Station, CountsHowLongAPeerIsSilentAndHowLongRoundTripsAre) {
+  Switch network;
+  Host& first = network.add(1);
+  Host& second = network.add(2);
+  second.station.offer("echo");
+  second.echoes = true;
+  const std::uint64_t number = open_flow(network, first, second, "echo");
+  for (std::size_t i = 1; i <= 50; ++i) {
+    first.say(number, "hello");
+    ASSERT_TRUE(network.run(network.now + kSecond, [&] { return first.heard[number].size() == i; }));
+  }
+  const SessionCounters& counters = first.station.look(number)->counters();
+  // 10 us each way on this switch.
+  EXPECT_GE(counters.round_trips.percentile(0.5), 20'000U);
+  EXPECT_LE(counters.round_trips.percentile(0.99), 40'000U);
+  EXPECT_EQ(counters.silent_ns, 0U);
+  bool silent = true;
+  network.tap = [&](const Place& from, const Place&, std::span<std::byte>) { return !silent || from == first.place; };
+  first.say(number, "are you there?");
+  network.rest(3 * kSecond);
+  silent = false;
+  ASSERT_TRUE(network.run(network.now + kSecond, [&] { return first.heard[number].size() == 51; }));
+  EXPECT_GT(counters.silent_ns, 2 * kSecond);
+  EXPECT_LT(counters.silent_ns, 4 * kSecond);
+  EXPECT_EQ(counters.lost_by_number + counters.lost_by_time - counters.needless, 0U) << "silence is no loss";
+}
+
+TEST(RoundTrips, AreClassedWithinAQuarter) {
+  RoundTripHistogram one;
+  EXPECT_EQ(one.percentile(0.5), 0U);
+  for (std::uint64_t ns = 1000; ns < 30'000'000'000; ns += ns / 7) {
+    RoundTripHistogram each;
+    each.add(ns);
+    EXPECT_GE(each.percentile(1), std::min<std::uint64_t>(ns, 17'000'000'000));
+    if (ns > 1024 && ns < 17'000'000'000) {
+      EXPECT_LE(each.percentile(1), ns + ns / 3) << ns;
+    }
+  }
+}
+
 TEST(Station, ManySessionsEndWhenTheyAreForgotten) {
   Switch network;
   Host& hub = network.add(1);
