@@ -220,6 +220,14 @@ class [[gnu::visibility("default")]] ReadyQueue {
   virtual std::size_t take(std::span<std::uint64_t> tags) = 0;
   // The same, sleeping until there is one. 0 after timeout_ms or a signal.
   virtual std::size_t wait(std::span<std::uint64_t> tags, int timeout_ms) = 0;
+
+  // For whoever sleeps elsewhere, in poll, select or epoll. prepare_to_sleep() false: take() has something. True: the
+  // descriptor becomes readable as soon as there may be something, and after the sleep, whatever ended it, comes
+  // woke(). The first sleep after news lasts a millisecond at most, and then all is looked at once more: a peer that
+  // was sending at that very moment may not have seen that we lie down.
+  virtual int descriptor() const = 0;
+  virtual bool prepare_to_sleep() = 0;
+  virtual void woke() = 0;
 };
 
 }  // namespace viaduct::via

@@ -43,6 +43,27 @@ TEST(ReadyQueue, ASignalEndsTheWait) {
   ::sigaction(SIGUSR1, &before, nullptr);
 }
 
+// The queue's descriptor in somebody else's poll: quiet while nothing is there, readable once something is.
+TEST(ReadyQueue, CanBeSleptOnElsewhere) {
+  const HangGuard guard;
+  Crowd crowd(40);
+  for (int round = 0; round < rounds(400); ++round) {
+    while (!crowd.queue->prepare_to_sleep()) EXPECT_THAT(take(*crowd.queue), IsEmpty()) << "nobody has sent";
+    pollfd entry{crowd.queue->descriptor(), POLLIN, 0};
+    ASSERT_EQ(::poll(&entry, 1, 0), 0);
+    const auto who = static_cast<std::uint64_t>(round) % 40;
+    std::thread sender([&] { ASSERT_TRUE(send_message(*crowd.there[who], {}, 0)); });
+    ASSERT_EQ(::poll(&entry, 1, 10'000), 1);
+    sender.join();
+    crowd.queue->woke();
+    ASSERT_THAT(wait(*crowd.queue), ElementsAre(who));
+    Fragment fragment;
+    while (crowd.here[who]->peek(fragment) == Got::fragment) crowd.here[who]->consume();
+  }
+  ASSERT_TRUE(send_message(*crowd.there[3], {}, 0));
+  EXPECT_FALSE(crowd.queue->prepare_to_sleep()) << "there is news";
+}
+
 // A listening socket wakes the sleeper of a queue whose channels are quiet, for as long as it has something.
 TEST(ReadyQueue, AWatchedDescriptorEndsTheWait) {
   const HangGuard guard;

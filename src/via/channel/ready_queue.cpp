@@ -186,4 +186,17 @@ std::size_t ReadyQueueOfSources::wait(std::span<std::uint64_t> tags, int timeout
   return result == WaitResult::ready ? taken : 0;
 }
 
+// ---- sleeping elsewhere
+
+bool ReadyQueueOfSources::prepare_to_sleep() {
+  (void)shared_.word().arm();
+  return watched_readable_ == 0 && !shared_.has_hints() && shared_.try_to_arm_everybody() && prepare_sources();
+}
+
+void ReadyQueueOfSources::woke() {
+  (void)look_at_descriptors(Deadline::at_ns(0), Clock::steady());
+  sources_woke(sources_.size());
+  shared_.look_again_at_lately_armed();
+}
+
 }  // namespace viaduct::via

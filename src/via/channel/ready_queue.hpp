@@ -30,6 +30,9 @@ class ReadyQueueOfSources final : public ReadyQueue, private ReadyEntrance {
   void unwatch(int descriptor) override;
   std::size_t take(std::span<std::uint64_t> tags) override;
   std::size_t wait(std::span<std::uint64_t> tags, int timeout_ms) override;
+  int descriptor() const override { return epoll_.get(); }
+  bool prepare_to_sleep() override;
+  void woke() override;
   // Channels in shared memory; the others are armed.
   std::size_t looked_at_one_by_one() const { return shared_.looked_at_one_by_one(); }
 

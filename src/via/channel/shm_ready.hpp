@@ -35,6 +35,7 @@ class ShmReadySource {
 
   // Whoever gives a hint wakes the one that sleeps by this word.
   WaitWord& word() const { return hints_.ready(); }
+  bool has_hints() const { return !hints_.empty(); }
   std::size_t look(std::span<std::uint64_t> tags);
   // False: one of them has news.
   bool try_to_arm_everybody();
