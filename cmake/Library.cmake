@@ -20,8 +20,8 @@ configure_file(${CMAKE_SOURCE_DIR}/cmake/viaduct.pc.in ${CMAKE_BINARY_DIR}/viadu
 
 install(TARGETS viaduct EXPORT viaduct-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # The doors whose functions an installed library exports; the others are for rooms of this tree.
-set(VIADUCT_INSTALLED_HEADERS adma.h mx_extensions.h myriexpress.h vipl.h viaduct/adma.h viaduct/api.h viaduct/copy.hpp
-                              viaduct/mx_extensions.h viaduct/myriexpress.h viaduct/regions.hpp viaduct/vipl.h)
+set(VIADUCT_INSTALLED_HEADERS adma.h memnet.h mx_extensions.h myriexpress.h vipl.h viaduct/adma.h viaduct/api.h viaduct/copy.hpp
+                              viaduct/memnet.hpp viaduct/mx_extensions.h viaduct/myriexpress.h viaduct/regions.hpp viaduct/vipl.h)
 foreach(header ${VIADUCT_INSTALLED_HEADERS})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${CMAKE_SOURCE_DIR}/include/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})

@@ -34,6 +34,8 @@ constexpr Setting kSettings[] = {
      "UDP port at which the processes of a host are found; the same on all hosts that are to meet"},
     {"VIADUCT_NETWORK_SILENCE", SettingKind::number, "30", "1..3600",
      "seconds after which a process on another host that owes an answer is taken for dead"},
+    {"VIADUCT_MEMNET_SERVER", SettingKind::text, "tcp-server", "NAME, or HOST/NAME",
+     "the TCP server (`viaduct tcp-server`) of programs that use memnet.h"},
     {"VIADUCT_SOCKETS", SettingKind::boolean, "on", "on|off",
      "off: a program under `viaduct run` keeps the kernel's TCP"},
     {"VIADUCT_SOCKETS_AFTER", SettingKind::number, "5", "1..65536",

@@ -67,5 +67,6 @@ void add_doctor(CLI::App& app);
 void add_handback(CLI::App& app);
 void add_nic(CLI::App& app);
 void add_ping(CLI::App& app);
+void add_tcp_server(CLI::App& app);
 
 }  // namespace viaduct::cli

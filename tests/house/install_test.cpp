@@ -83,6 +83,19 @@ int main(void) {
 }
 )";
 
+constexpr const char* kProgramForMemNet = R"(
+#include <errno.h>
+#include <memnet.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(void) {
+  if (memnet_open("nobody-serves-here") == 0 || errno != ECONNREFUSED) return 1;
+  puts("no server");
+  return memnet_close(1) != -1 || errno != EBADF;
+}
+)";
+
 constexpr const char* kCMakeProject = R"(
 cmake_minimum_required(VERSION 3.23)
 project(outside LANGUAGES C)
@@ -142,10 +155,24 @@ TEST_F(Install, AProgramForViplBuildsWithPkgConfig) {
   EXPECT_EQ(built_and_run({VIADUCT_CC, "-std=c99"}, "old.c", kProgramForVipl, "vipl"), "/dev/clanvi0\n");
 }
 
+TEST_F(Install, AProgramForMemNetBuildsWithPkgConfig) {
+  EXPECT_EQ(built_and_run({VIADUCT_CC, "-std=c11"}, "far.c", kProgramForMemNet, "memnet"), "no server\n");
+}
+
+TEST_F(Install, TheMemNetLibraryExportsItsFunctionsAndNothingElse) {
+  const Outcome names = run({"nm", "--dynamic", "--defined-only", (prefix_ / "lib/libmemnet.so").string()});
+  ASSERT_EQ(names.code, 0) << names.output;
+  std::istringstream lines(names.output);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    EXPECT_THAT(line.substr(line.find_first_not_of("0123456789abcdef ") + 2), StartsWith("memnet_"));
+  EXPECT_GE(count, 40);
+}
+
 // What a header declares must be in a library: those of rooms without one stay in the tree.
 TEST_F(Install, EachHeaderHasALibrary) {
   std::set<std::string> exported;
-  for (const char* library : {"libviaduct.so", "libvipl.so", "libmyriexpress.so"}) {
+  for (const char* library : {"libviaduct.so", "libvipl.so", "libmyriexpress.so", "libmemnet.so"}) {
     const Outcome names =
         run({"nm", "--dynamic", "--defined-only", "--demangle", (prefix_ / "lib" / library).string()});
     std::istringstream lines(names.output);
@@ -249,8 +276,8 @@ TEST_F(Install, TheCommandIsAllThatThePathGets) {
 TEST_F(Install, WhatIsInstalledIsStripped) {
   if (text_of(build_dir() / "CMakeCache.txt").find("VIADUCT_STRIP:BOOL=ON") == std::string::npos)
     GTEST_SKIP() << "this build keeps its symbols";
-  for (const char* file :
-       {"bin/viaduct", "lib/libviaduct.so", "lib/libvipl.so", "lib/libmyriexpress.so", "lib/libviaduct-sockets.so"}) {
+  for (const char* file : {"bin/viaduct", "lib/libviaduct.so", "lib/libvipl.so", "lib/libmyriexpress.so",
+                           "lib/libmemnet.so", "lib/libviaduct-sockets.so"}) {
     const Outcome sections = run({"readelf", "--wide", "--sections", (prefix_ / file).string()});
     ASSERT_EQ(sections.code, 0) << sections.output;
     EXPECT_THAT(sections.output, HasSubstr(".text"));

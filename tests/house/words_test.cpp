@@ -101,6 +101,14 @@ TEST(Words, TheManualPageDescribesEveryFunctionOfMx) {
   for (const Mention& function : functions) EXPECT_THAT(page, HasSubstr(function.what + "("));
 }
 
+TEST(Words, TheManualPageDescribesEveryFunctionOfMemNet) {
+  const std::string page = text_of(source_dir() / "man/memnet.3");
+  const auto functions =
+      mentions({source_dir() / "include/memnet.h"}, std::regex("VIADUCT_API [^(]*?(memnet_[a-z0-9_]+)\\("));
+  ASSERT_GE(functions.size(), 40u);
+  for (const Mention& function : functions) EXPECT_THAT(page, HasSubstr(function.what + "("));
+}
+
 TEST(Words, NothingInTheCodeIsLeftForLater) {
   for (const Mention& word : mentions(sources(), std::regex("\\b(TODO|FIXME)\\b")))
     ADD_FAILURE() << word.where << ": " << word.what;
