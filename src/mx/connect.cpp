@@ -166,7 +166,7 @@ void Core::advance_connecting() {
     const Step step = partner->handshake->advance();
     if (step != Step::pending) {
       end_of_handshake(*partner, step);
-    } else if (now >= partner->connect_until || partner->requests.empty()) {
+    } else if (now >= partner->connect_until || (partner->requests.empty() && partner->controls.empty())) {
       const bool nobody = partner->handshake->found_nobody_yet();
       partner->handshake.reset();
       give_slot(partner->handshake_slot);
