@@ -62,7 +62,7 @@ struct Model {
   }
   static void light_fence(Word&) { fence(kLight); }
 
-  // What Nic does with the protocol.
+  // What Progress does with the protocol.
   template <class Protocol>
   static void look_ends(Desk& desk) {
     Protocol::pause_leading(desk);
@@ -100,7 +100,7 @@ using Symmetric = Model<Fence::own, Fence::own>;          // without it: each si
 enum class Post { nothing, one, message, message_then_one, one_then_message, both };
 struct Cast {
   const char* name;
-  int waiters = 1;            // Nic::wait
+  int waiters = 1;            // Progress::wait
   Post post = Post::nothing;  // VipPostSend; here also the peer
   bool claimer = false;       // VipDisconnect
   bool poller = false;        // VipCQDone
@@ -145,7 +145,7 @@ class Play {
     Protocol::tell_waiters(desk);
   }
 
-  // Nic::visit of what the ready queue had.
+  // Progress::visit of what the ready queue had.
   static void visit() {
     if (Platform::machine->load(kReadyQueue) == 0) return;
     if ((Platform::machine->exchange(kReadyQueue, 0) & kMessage) != 0) complete(kDone);
@@ -159,7 +159,7 @@ class Play {
     if (poll_as_leader()) Platform::template look_ends<Protocol>(desk);
   }
 
-  // Nic::wait: Waiter::wait with Nic::LeaderSleeper.
+  // Progress::wait: Waiter::wait with Progress::LeaderSleeper.
   enum Stage : std::uint32_t { kArm, kLook, kChooseBed, kLead, kFollow, kLookAgain, kLeave };
   static void wait(Address done) {
     Interleaver& machine = *Platform::machine;

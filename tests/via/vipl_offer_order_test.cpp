@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "via/vipl/nic.hpp"
+#include "via/vipl/tables.hpp"
 #include "via/vipl_program.hpp"
 #include "via/vipl_stranger.hpp"
 

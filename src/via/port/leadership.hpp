@@ -25,7 +25,7 @@ class Leadership {
   }
 
   bool try_lead() { return lock_.try_lock(); }
-  void pause() { Protocol::pause_leading(*this); }  // by a waiter, inside Nic::wait
+  void pause() { Protocol::pause_leading(*this); }  // by a waiter, inside Progress::wait
   void stop() { Protocol::stop_leading(*this); }
   void lead() { Protocol::lead(*this); }  // never under a VI's lock
   void leave() { Protocol::leave(*this); }

@@ -10,8 +10,7 @@
 
 namespace viaduct::vipl {
 
-class Nic;
-class Vi;
+class Adapter;
 
 // What one VI tells the other when they connect, either way.
 struct Description {
@@ -25,6 +24,10 @@ struct Description {
 };
 static_assert(sizeof(Description) == 184);
 
+template <class Object>
+std::span<const std::byte> words_of(const Object& object) {
+  return std::as_bytes(std::span(&object, 1));
+}
 std::optional<Description> read_description(std::span<const std::byte> words);
 // What a program is told of the other VI: its protection tag means nothing here.
 VIP_VI_ATTRIBUTES attributes_of(const Description& description);
@@ -35,7 +38,7 @@ VIP_RETURN read_refusal(std::span<const std::byte> words);
 
 // A request that VipConnectWait has handed out.
 struct Request {
-  std::shared_ptr<Nic> nic;
+  std::shared_ptr<Adapter> adapter;
   std::unique_ptr<via::Handshake> handshake;
   Description theirs;
 };

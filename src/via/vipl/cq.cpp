@@ -4,8 +4,6 @@
 #include <bit>
 
 #include "base/counters.hpp"
-#include "via/vipl/nic.hpp"
-#include "via/vipl/notify.hpp"
 
 namespace viaduct::vipl {
 
@@ -17,8 +15,8 @@ std::size_t ring_size(std::size_t entries) {
 
 }  // namespace
 
-Cq::Cq(std::shared_ptr<Nic> nic, std::size_t entries)
-    : nic_(std::move(nic)), entries_(ring_size(entries)), promised_(entries) {}
+Cq::Cq(std::shared_ptr<Adapter> adapter, std::size_t entries)
+    : adapter_(std::move(adapter)), entries_(ring_size(entries)), promised_(entries) {}
 
 void Cq::push(Entry entry) {
   const std::lock_guard lock(lock_);
@@ -101,73 +99,4 @@ bool Cq::has_requests() {
   return !requests_.empty();
 }
 
-namespace {
-
-bool look_at(Cq& cq, Cq::Entry& entry, bool of_a_wait = false) {
-  if (cq.pop(entry)) return true;
-  Effects effects{.of_a_wait = of_a_wait};
-  (void)cq.nic().poll(effects);
-  cq.nic().deliver(effects);
-  return cq.pop(entry);
-}
-
-void tell(const Cq::Entry& entry, VIP_VI_HANDLE* vi, VIP_BOOLEAN* receive) {
-  *vi = entry.vi;
-  *receive = entry.receive ? VIP_TRUE : VIP_FALSE;
-}
-
-}  // namespace
-
 }  // namespace viaduct::vipl
-
-// ---- the interface
-
-using namespace viaduct::vipl;
-
-VIP_RETURN VipCreateCQ(VIP_NIC_HANDLE NicHandle, VIP_ULONG EntryCount, VIP_CQ_HANDLE* CQHandle) {
-  const std::shared_ptr<Nic> nic = nics().hold(NicHandle);
-  if (nic == nullptr || CQHandle == nullptr || EntryCount == 0) return VIP_INVALID_PARAMETER;
-  if (EntryCount > kMostCqEntries || nic->cq_count.load() >= static_cast<int>(kMostCqs)) return VIP_ERROR_RESOURCE;
-  *CQHandle = cqs().add(std::make_shared<Cq>(nic, EntryCount));
-  if (*CQHandle == nullptr) return VIP_ERROR_RESOURCE;
-  nic->cq_count.fetch_add(1);
-  return VIP_SUCCESS;
-}
-
-VIP_RETURN VipDestroyCQ(VIP_CQ_HANDLE CQHandle) {
-  const std::shared_ptr<Cq> cq = cqs().hold(CQHandle);
-  if (cq == nullptr) return VIP_INVALID_PARAMETER;
-  if (cq->users.load() != 0) return VIP_ERROR_RESOURCE;
-  cq->nic().notifier().cancel(*cq);
-  if (cqs().remove(CQHandle) == nullptr) return VIP_INVALID_PARAMETER;
-  cq->nic().cq_count.fetch_sub(1);
-  return VIP_SUCCESS;
-}
-
-VIP_RETURN VipResizeCQ(VIP_CQ_HANDLE CQHandle, VIP_ULONG EntryCount) {
-  Cq* const cq = cqs().find(CQHandle);
-  if (cq == nullptr || EntryCount == 0) return VIP_INVALID_PARAMETER;
-  if (EntryCount > kMostCqEntries) return VIP_ERROR_RESOURCE;
-  return cq->resize(EntryCount) ? VIP_SUCCESS : VIP_ERROR_RESOURCE;
-}
-
-VIP_RETURN VipCQDone(VIP_CQ_HANDLE CQHandle, VIP_VI_HANDLE* ViHandle, VIP_BOOLEAN* RecvQueue) {
-  Cq* const cq = cqs().find(CQHandle);
-  if (cq == nullptr || ViHandle == nullptr || RecvQueue == nullptr) return VIP_INVALID_PARAMETER;
-  Cq::Entry entry;
-  if (!look_at(*cq, entry)) return VIP_NOT_DONE;
-  tell(entry, ViHandle, RecvQueue);
-  return VIP_SUCCESS;
-}
-
-VIP_RETURN VipCQWait(VIP_CQ_HANDLE CQHandle, VIP_ULONG Timeout, VIP_VI_HANDLE* ViHandle, VIP_BOOLEAN* RecvQueue) {
-  const std::shared_ptr<Cq> cq = cqs().hold(CQHandle);
-  if (cq == nullptr || ViHandle == nullptr || RecvQueue == nullptr) return VIP_INVALID_PARAMETER;
-  Cq::Entry entry;
-  cq->waiters.fetch_add(1, std::memory_order_seq_cst);
-  const bool found = cq->nic().wait(deadline_after(Timeout), [&] { return look_at(*cq, entry, true); });
-  cq->waiters.fetch_sub(1, std::memory_order_seq_cst);
-  if (!found) return VIP_TIMEOUT;
-  tell(entry, ViHandle, RecvQueue);
-  return VIP_SUCCESS;
-}

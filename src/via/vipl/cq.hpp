@@ -16,7 +16,7 @@
 
 namespace viaduct::vipl {
 
-class Nic;
+class Adapter;
 
 constexpr std::uint32_t kMostCqEntries = 1u << 20;
 constexpr std::uint32_t kMostCqs = 16384;
@@ -34,9 +34,9 @@ class Cq {
     CqHandler handler;
   };
 
-  Cq(std::shared_ptr<Nic> nic, std::size_t entries);
+  Cq(std::shared_ptr<Adapter> adapter, std::size_t entries);
 
-  Nic& nic() const { return *nic_; }
+  Adapter& adapter() const { return *adapter_; }
   void push(Entry entry);
   bool pop(Entry& entry);
   bool resize(std::size_t entries);  // false: it holds more than that
@@ -53,7 +53,7 @@ class Cq {
  private:
   void push_locked(Entry entry);
 
-  const std::shared_ptr<Nic> nic_;
+  const std::shared_ptr<Adapter> adapter_;
   SpinLock lock_;
   std::atomic<std::uint64_t> count_{0};  // a look at an empty queue takes no lock
   std::vector<Entry> entries_;           // a ring; its size is a power of two

@@ -12,7 +12,7 @@
 // goes the other ways, and says there what is wrong.
 
 #include "base/counters.hpp"
-#include "via/vipl/nic.hpp"
+#include "via/vipl/vi.hpp"
 
 namespace viaduct::vipl {
 

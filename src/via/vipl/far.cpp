@@ -2,7 +2,7 @@
 // the peer's side has them, messages that are fetched without anybody waiting for it.
 #include <utility>
 
-#include "via/vipl/nic.hpp"
+#include "via/vipl/vi.hpp"
 
 namespace viaduct::vipl {
 

@@ -33,6 +33,7 @@ enum MessageKind : std::uint32_t {
   kOffer = 15,      // OfferHeader: a send of which the receiver fetches a part, unless the sender takes it back
   kRest = 16        // RestHeader: what the sender has kept of the offer before
 };
+constexpr std::size_t kMostTransfer = std::size_t{16} << 20;  // bytes of a message, at most
 constexpr std::uint32_t kKindMask = 0xff;
 constexpr std::uint32_t kWithImmediate = 0x100;
 

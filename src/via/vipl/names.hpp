@@ -3,16 +3,22 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "via/vipl/address.hpp"
 
 namespace viaduct::vipl {
 
-class Nic;
+using HostAddress = std::array<std::uint8_t, 4>;
 
-std::array<std::uint8_t, 4> address_of_this_host();
+HostAddress address_of_this_host();
+std::string name_of_this_host();
+bool is_this_host(const HostAddress& address);
+// No bytes at all also mean this host; `own` is the address that the adapter has.
+bool is_this_host(const WireAddress& address, const HostAddress& own);
 
-// No bytes at all also mean this host.
-bool is_this_host(const WireAddress& address, const Nic& nic);
+std::vector<HostAddress> resolve(const std::string& name);
+std::string name_of(const HostAddress& address);  // empty: nobody knows
 
 }  // namespace viaduct::vipl

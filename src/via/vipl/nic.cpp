@@ -1,21 +1,13 @@
 #include "via/vipl/nic.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
-#include <string_view>
 
-#include "base/config.hpp"
 #include "base/log.hpp"
-#include "via/vipl/connect.hpp"
-#include "via/vipl/fork.hpp"
 #include "via/vipl/names.hpp"
-#include "via/vipl/notify.hpp"
-#include "via/vipl/peer_request.hpp"
+#include "via/vipl/tables.hpp"
 
 namespace viaduct::vipl {
 
@@ -24,19 +16,6 @@ namespace {
 constexpr VIP_ULONG kHardwareVersion = 1;
 constexpr VIP_ULONG kProviderVersion = 0x0100;  // VIPL 1.0
 constexpr std::size_t kDescriptorsPerVi = 3;    // a socket, a segment, and what the peer sends
-
-bool all_digits(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-// Ours, and those of M-VIA, Berkeley VIA, cLAN and the samples of the specification: they all mean this adapter.
-bool known_device(std::string_view name) {
-  for (const std::string_view one : {"viaduct", "/dev/viaduct", "shm", "/dev/via_lo", "/etc/via_lo", "VINIC"})
-    if (name == one) return true;
-  for (const std::string_view numbered : {"/dev/via_eth", "/dev/clanvi", "nic"})
-    if (name.starts_with(numbered) && all_digits(name.substr(numbered.size()))) return true;
-  return false;
-}
 
 // Thousands of VIs need more descriptors than the limit that programs start with; the hard limit allows them.
 void make_room_for_descriptors(std::size_t vis) {
@@ -50,8 +29,6 @@ void make_room_for_descriptors(std::size_t vis) {
 
 }  // namespace
 
-Nic::Nic(std::string name) : name_(std::move(name)), notifier_(std::make_unique<Notifier>(*this)) {}
-
 Nic::~Nic() = default;
 
 Result<std::shared_ptr<Nic>> Nic::open(std::string name) {
@@ -62,19 +39,14 @@ Result<std::shared_ptr<Nic>> Nic::open(std::string name) {
 }
 
 Status Nic::start() {
-  VIADUCT_TRY(port_, via::Port::open(meeting::Peers::by_setting, Config::process().flag("VIADUCT_COPY_CMA")));
+  VIADUCT_CHECK(Adapter::start());
   host_ = address_of_this_host();
-  asymmetric_ = fence::asymmetric();
-  std::error_code fault = leadership_.start();
-  if (!fault) ready_ = via::ReadyQueue::make(kMostConnections + 1, fault);
-  if (!fault) fault = ready_->add(leadership_.alarm(), 0);
-  if (fault) return Error(fault.value(), "ready queue: " + fault.message());
-  return {};
+  return progress_.start();
 }
 
 void Nic::attributes(VIP_NIC_ATTRIBUTES& attributes) const {
   attributes = {};
-  name_.copy(attributes.Name, sizeof attributes.Name - 1);
+  name().copy(attributes.Name, sizeof attributes.Name - 1);
   attributes.HardwareVersion = kHardwareVersion;
   attributes.ProviderVersion = kProviderVersion;
   attributes.NicAddressLen = static_cast<VIP_UINT16>(host_.size());
@@ -184,13 +156,13 @@ void Nic::close() {
   const std::lock_guard lock(mutex_);
   for (const auto& [number, tag] : tags_) (void)ptags().remove(tag);
   tags_.clear();
-  port_->forget_listeners();
+  port()->forget_listeners();
 }
 
 // S2 of memory_table.hpp. Threads of this process copy under the VI's lock and look at the registrations first.
 void Nic::wait_for_copies() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  port_->settle();
+  port()->settle();
   Effects effects;
   for (const auto& vi : all_vis()) {
     {
@@ -207,72 +179,3 @@ void Nic::wait_for_copies() {
 }
 
 }  // namespace viaduct::vipl
-
-// ---- the interface
-
-using namespace viaduct;
-using namespace viaduct::vipl;
-
-VIP_RETURN VipOpenNic(const VIP_CHAR* DeviceName, VIP_NIC_HANDLE* NicHandle) {
-  if (DeviceName == nullptr || NicHandle == nullptr) return VIP_INVALID_PARAMETER;
-  if (!known_device(DeviceName)) {
-    log::fault(fmt::format("VipOpenNic: there is no device '{}'; 'viaduct' is the one for this host", DeviceName));
-    return VIP_INVALID_PARAMETER;
-  }
-  auto nic = Nic::open(DeviceName);
-  if (!nic) {
-    log::fault(nic.error().because("VipOpenNic").message());
-    return VIP_ERROR_RESOURCE;
-  }
-  Nic& opened = **nic;
-  *NicHandle = nics().add(std::move(*nic));
-  if (*NicHandle == nullptr) return VIP_ERROR_RESOURCE;
-  opened.handle = *NicHandle;
-  return VIP_SUCCESS;
-}
-
-VIP_RETURN VipCloseNic(VIP_NIC_HANDLE NicHandle) {
-  const std::shared_ptr<Nic> nic = nics().hold(NicHandle);
-  if (nic == nullptr) return VIP_INVALID_PARAMETER;
-  if (nic->in_use()) return VIP_ERROR_RESOURCE;
-  if (nics().remove(NicHandle) == nullptr) return VIP_INVALID_PARAMETER;
-  nic->notifier().stop();
-  nic->close();
-  return VIP_SUCCESS;
-}
-
-VIP_RETURN VipQueryNic(VIP_NIC_HANDLE NicHandle, VIP_NIC_ATTRIBUTES* NicAttributes) {
-  const Nic* const nic = nics().find(NicHandle);
-  if (nic == nullptr || NicAttributes == nullptr) return VIP_INVALID_PARAMETER;
-  nic->attributes(*NicAttributes);
-  return VIP_SUCCESS;
-}
-
-VIP_RETURN VipCreatePtag(VIP_NIC_HANDLE NicHandle, VIP_PROTECTION_HANDLE* Ptag) {
-  Nic* const nic = nics().find(NicHandle);
-  if (nic == nullptr || Ptag == nullptr) return VIP_INVALID_PARAMETER;
-  *Ptag = nic->create_tag();
-  return *Ptag == nullptr ? VIP_ERROR_RESOURCE : VIP_SUCCESS;
-}
-
-VIP_RETURN VipDestroyPtag(VIP_NIC_HANDLE NicHandle, VIP_PROTECTION_HANDLE Ptag) {
-  Nic* const nic = nics().find(NicHandle);
-  return nic == nullptr ? VIP_INVALID_PARAMETER : nic->destroy_tag(Ptag);
-}
-
-// This host is all there is to discover.
-VIP_RETURN VipQuerySystemManagementInfo(VIP_NIC_HANDLE NicHandle, VIP_ULONG InfoType, VIP_PVOID SysManInfo) {
-  const Nic* const nic = nics().find(NicHandle);
-  if (nic == nullptr || SysManInfo == nullptr || InfoType != VIP_SMI_AUTODISCOVERY) return VIP_INVALID_PARAMETER;
-  auto* const list = static_cast<VIP_AUTODISCOVERY_LIST*>(SysManInfo);
-  const bool fits = list->ADAddrArray != nullptr && list->NumAdAddrs > 0 && list->ADAddrArray[0] != nullptr;
-  if (fits) {
-    VIP_NET_ADDRESS* const address = list->ADAddrArray[0];
-    address->HostAddressLen = static_cast<VIP_UINT16>(nic->host().size());
-    address->DiscriminatorLen = 0;
-    std::memcpy(reinterpret_cast<VIP_UINT8*>(address) + offsetof(VIP_NET_ADDRESS, HostAddress), nic->host().data(),
-                nic->host().size());
-  }
-  list->NumAdAddrs = 1;
-  return VIP_SUCCESS;
-}

@@ -4,7 +4,6 @@
 #include <system_error>
 
 #include "base/log.hpp"
-#include "via/vipl/nic.hpp"
 
 namespace viaduct::vipl {
 
@@ -20,7 +19,7 @@ void add_once(std::vector<std::shared_ptr<T>>& list, const std::shared_ptr<T>& o
 bool Notifier::start() {
   if (thread_.joinable()) return true;
   try {
-    thread_ = std::thread([this, nic = nic_.shared_from_this()] { run(); });
+    thread_ = std::thread([this, adapter = progress_.adapter().shared_from_this()] { run(); });
   } catch (const std::system_error& error) {
     log::fault(std::string("start the notify thread: ") + error.what());
     return false;
@@ -38,7 +37,7 @@ bool Notifier::add(const std::shared_ptr<Vi>& vi, bool receive, WorkQueue::Reque
     queue.requests.push_back(request);
     queue.waiters.fetch_add(1, std::memory_order_seq_cst);
   }
-  nic_.leadership().tell_waiters();
+  progress_.adapter().leadership().tell_waiters();
   return true;
 }
 
@@ -49,7 +48,7 @@ bool Notifier::add(const std::shared_ptr<Cq>& cq, Cq::Request request) {
     add_once(cqs_, cq);
     cq->add_request(request);
   }
-  nic_.leadership().tell_waiters();
+  progress_.adapter().leadership().tell_waiters();
   return true;
 }
 
@@ -74,31 +73,32 @@ void Notifier::stop() {
   stopping_.store(true, std::memory_order_seq_cst);
   if (!thread_.joinable()) return;
   if (thread_.get_id() == std::this_thread::get_id()) return thread_.detach();
-  nic_.leadership().tell_waiters();
+  progress_.adapter().leadership().tell_waiters();
   thread_.join();
 }
 
 void Notifier::run() {
+  const VIP_NIC_HANDLE nic = progress_.adapter().handle;
   while (!stopping_.load(std::memory_order_seq_cst)) {
-    (void)nic_.wait(Deadline::never(), [this] { return stopping_.load(std::memory_order_seq_cst) || look(); });
+    (void)progress_.wait(Deadline::never(), [this] { return stopping_.load(std::memory_order_seq_cst) || look(); });
     for (const Call& call : std::exchange(calls_, {})) {
       if (call.queue.handler != nullptr)
-        call.queue.handler(call.queue.context, nic_.handle, call.vi, call.descriptor);
+        call.queue.handler(call.queue.context, nic, call.vi, call.descriptor);
       else
-        call.cq.handler(call.cq.context, nic_.handle, call.entry.vi, call.entry.receive ? VIP_TRUE : VIP_FALSE);
+        call.cq.handler(call.cq.context, nic, call.entry.vi, call.entry.receive ? VIP_TRUE : VIP_FALSE);
     }
   }
 }
 
 bool Notifier::look() {
   Effects effects{.of_a_wait = true};
-  (void)nic_.poll(effects);
+  (void)progress_.poll(effects);
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(vis_, [&](const auto& vi) { return !take_calls_of(*vi, effects); });
     std::erase_if(cqs_, [&](const auto& cq) { return !take_calls_of(*cq); });
   }
-  nic_.deliver(effects);  // calls the program's error handler, which may ask for notice: without a lock
+  progress_.adapter().deliver(effects);  // calls the program's error handler, which may ask for notice: without a lock
   return !calls_.empty();
 }
 
@@ -130,11 +130,3 @@ bool Notifier::take_calls_of(Cq& cq) {
 }
 
 }  // namespace viaduct::vipl
-
-using namespace viaduct::vipl;
-
-VIP_RETURN VipCQNotify(VIP_CQ_HANDLE CQHandle, VIP_PVOID Context, CqHandler Handler) {
-  const std::shared_ptr<Cq> cq = cqs().hold(CQHandle);
-  if (cq == nullptr || Handler == nullptr) return VIP_INVALID_PARAMETER;
-  return cq->nic().notifier().add(cq, {Context, Handler}) ? VIP_SUCCESS : VIP_ERROR_RESOURCE;
-}

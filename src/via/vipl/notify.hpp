@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "via/vipl/cq.hpp"
-#include "via/vipl/vi.hpp"
+#include "via/vipl/progress.hpp"
 
 namespace viaduct::vipl {
 
 class Notifier {
  public:
-  explicit Notifier(Nic& nic) : nic_(nic) {}
+  explicit Notifier(Progress& progress) : progress_(progress) {}
   ~Notifier() { stop(); }
   Notifier(const Notifier&) = delete;
   Notifier& operator=(const Notifier&) = delete;
@@ -44,7 +44,7 @@ class Notifier {
   bool take_calls_of(Vi& vi, Effects& effects);
   bool take_calls_of(Cq& cq);
 
-  Nic& nic_;
+  Progress& progress_;
   std::mutex mutex_;
   std::thread thread_;
   std::atomic<bool> stopping_{false};

@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "base/counters.hpp"
-#include "via/vipl/nic.hpp"
+#include "via/vipl/vi.hpp"
 
 namespace viaduct::vipl {
 
@@ -35,7 +35,7 @@ constexpr std::uint32_t kPage = 4096;
 // kRest must follow at once: a send that is taken back is complete, and nothing of it may be missing then. While the
 // leader sleeps nobody would take it back.
 bool Vi::may_offer(const WorkItem& item) {
-  if (item.segments != 1 || offers_.never || offers_.not_now || nic_->leadership().leader_sleeps()) return false;
+  if (item.segments != 1 || offers_.never || offers_.not_now || adapter_->leadership().leader_sleeps()) return false;
   if (offers_.pause != 0) return --offers_.pause, false;
   if (offers_.made - offers_.through >= kMostOffers) (void)some_offers_are_there();
   return offers_.made - offers_.through < kMostOffers && peer_can_fetch(item) &&

@@ -1,6 +1,10 @@
-// Who does an adapter's work, and how those who wait sleep.
+#include "via/vipl/progress.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+
 #include "base/config.hpp"
-#include "via/vipl/nic.hpp"
 
 namespace viaduct::vipl {
 
@@ -22,48 +26,61 @@ int milliseconds_left(Deadline deadline, const Clock& clock) {
 }  // namespace
 
 // Learns how long this thread's waits take, whatever they are for.
-Waiter& Nic::waiter() {
+Waiter& Progress::waiter() {
   thread_local Waiter waiter(Config::process().number("VIADUCT_SPIN_US") * 1000);
   return waiter;
 }
 
+Status Progress::start() {
+  std::error_code fault;
+  ready_ = via::ReadyQueue::make(kMostConnections + 1, fault);
+  if (!fault) fault = ready_->add(adapter_.leadership().alarm(), kAlarmTag);
+  if (fault) return Error(fault.value(), "ready queue: " + fault.message());
+  return {};
+}
+
 // ---- attending to VIs
 
-std::error_code Nic::attend(Vi& vi) {
+std::error_code Progress::attend(Vi& vi) {
   if (vi.attended || vi.channel() == nullptr) return {};
   const std::error_code fault = ready_->add(*vi.channel(), tag_of(vi));
   vi.attended = !fault;
   return fault;
 }
 
-void Nic::leave_alone(Vi& vi) {
+void Progress::leave_alone(Vi& vi) {
   if (vi.attended) ready_->remove(*vi.channel());
   vi.attended = false;
   if (vi.leftover) std::erase(leftovers_, &vi);
   vi.leftover = false;
 }
 
-void Nic::add_blocked(Vi& vi) {
-  const std::lock_guard lock(blocked_lock_);
-  blocked_.push_back(&vi);
-  blocked_count_.fetch_add(1, std::memory_order_relaxed);
-}
-
-void Nic::remove_blocked(Vi& vi) {
-  const std::lock_guard lock(blocked_lock_);
-  blocked_count_.fetch_sub(static_cast<int>(std::erase(blocked_, &vi)), std::memory_order_relaxed);
+bool Progress::ask_for_attention(Vi& vi) {
+  {
+    const std::lock_guard lock(vi.lock);
+    vi.wants_attention = true;
+    if (vi.attended || vi.state() != VIP_STATE_CONNECTED) return true;
+  }
+  adapter_.leadership().lead();
+  bool attended = true;
+  {
+    const std::lock_guard lock(vi.lock);
+    if (vi.state() == VIP_STATE_CONNECTED) attended = !attend(vi);
+  }
+  adapter_.leadership().stop();
+  return attended;
 }
 
 // ---- looking
 
-bool Nic::poll(Effects& effects) {
-  if (!leadership_.try_lead()) return false;
+bool Progress::poll(Effects& effects) {
+  if (!adapter_.leadership().try_lead()) return false;
   poll_as_leader(effects);
-  stop_leading(effects);
+  adapter_.stop_leading(effects);
   return true;
 }
 
-void Nic::poll_as_leader(Effects& effects) {
+void Progress::poll_as_leader(Effects& effects) {
   std::uint64_t tags[kTagsAtOnce];
   if (!leftovers_.empty()) [[unlikely]] {
     std::size_t count = 0;
@@ -74,14 +91,14 @@ void Nic::poll_as_leader(Effects& effects) {
     visit({tags, count}, effects);
   }
   if (const std::size_t count = ready_->take(tags); count > 0) visit({tags, count}, effects);
-  if (blocked_count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+  if (adapter_.has_blocked()) [[unlikely]]
     press_on(effects);
 }
 
-void Nic::visit(std::span<const std::uint64_t> tags, Effects& effects) {
+void Progress::visit(std::span<const std::uint64_t> tags, Effects& effects) {
   for (const std::uint64_t tag : tags) {
     if (tag == kAlarmTag) {
-      leadership_.quiet_alarm();
+      adapter_.leadership().quiet_alarm();
       continue;
     }
     Vi& vi = *reinterpret_cast<Vi*>(tag);  // attended: it leaves the ready queue before it goes
@@ -95,13 +112,8 @@ void Nic::visit(std::span<const std::uint64_t> tags, Effects& effects) {
 }
 
 // Under leadership a VI that is blocked cannot be disconnected, so the pointers stay good.
-void Nic::press_on(Effects& effects) {
-  std::vector<Vi*> waiting;
-  {
-    const std::lock_guard lock(blocked_lock_);
-    waiting = blocked_;
-  }
-  for (Vi* const vi : waiting) {
+void Progress::press_on(Effects& effects) {
+  for (Vi* const vi : adapter_.blocked()) {
     const std::lock_guard lock(vi->lock);
     (void)vi->run_sends(effects);
   }
@@ -111,13 +123,8 @@ void Nic::press_on(Effects& effects) {
 
 // Before the leader sleeps: whoever waits for room is woken by a message of its peer, and so must be attended.
 // False: something moved meanwhile.
-bool Nic::ask_for_room(Effects& effects) {
-  std::vector<Vi*> waiting;
-  {
-    const std::lock_guard lock(blocked_lock_);
-    waiting = blocked_;
-  }
-  for (Vi* const vi : waiting) {
+bool Progress::ask_for_room(Effects& effects) {
+  for (Vi* const vi : adapter_.blocked()) {
     const std::lock_guard lock(vi->lock);
     (void)attend(*vi);
     vi->ask_for_room(effects);
@@ -126,19 +133,19 @@ bool Nic::ask_for_room(Effects& effects) {
   return true;
 }
 
-SleepResult Nic::sleep_as_leader(Deadline deadline, const Clock& clock) {
+SleepResult Progress::sleep_as_leader(Deadline deadline, const Clock& clock) {
   Effects effects;
   std::uint64_t tags[kTagsAtOnce];
   std::size_t count = 0;
   bool ready = !leftovers_.empty();
-  if (blocked_count_.load(std::memory_order_relaxed) != 0 && !ask_for_room(effects)) ready = true;
+  if (adapter_.has_blocked() && !ask_for_room(effects)) ready = true;
   if (!ready && !effects.wake) count = ready_->wait(tags, milliseconds_left(deadline, clock));
-  leadership_.get_up();
+  adapter_.leadership().get_up();
   visit({tags, count}, effects);
   if (ready) poll_as_leader(effects);
-  leadership_.pause();
-  deliver(effects);
-  while (leadership_.is_claimed()) ::sched_yield();
+  adapter_.leadership().pause();
+  adapter_.deliver(effects);
+  while (adapter_.leadership().is_claimed()) ::sched_yield();
   return count > 0 || ready || !deadline.expired(clock.now_ns()) ? SleepResult::woken : SleepResult::timeout;
 }
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "via/vipl/nic.hpp"
-#include "via/vipl/notify.hpp"
+#include "via/vipl/cq.hpp"
+#include "via/vipl/vi.hpp"
 
 namespace viaduct::vipl {
 
@@ -132,7 +132,7 @@ void Vi::complete(bool receive, Effects& effects) {
     any = true;
   }
   if (!any) return;
-  nic_->light_fence();  // the completion, then who waits: pairs with the heavy fence of arming in Nic::wait
+  adapter_->light_fence();  // the completion, then who waits: pairs with the heavy fence of arming in Progress::wait
   if (queue.waiters.load(std::memory_order_relaxed) != 0 ||
       (queue.cq != nullptr && queue.cq->waiters.load(std::memory_order_relaxed) != 0))
     effects.wake = true;
@@ -158,9 +158,9 @@ void Vi::flush(bool receive, Effects& effects) {
 // are errors to report.
 void Vi::unlock_and_deliver(Effects& effects) {
   if (effects.wake) [[unlikely]]
-    nic_->leadership().tell_waiters();
+    adapter_->leadership().tell_waiters();
   effects.wake = false;
-  const std::shared_ptr<Nic> adapter = effects.errors.empty() ? nullptr : nic_;
+  const std::shared_ptr<Adapter> adapter = effects.errors.empty() ? nullptr : adapter_;
   lock.unlock();
   if (adapter) [[unlikely]]
     adapter->deliver(effects);
@@ -172,9 +172,9 @@ void Vi::unlock_and_deliver(Effects& effects) {
 bool Vi::may_receive_and(Effects& effects, bool receive_queue) {
   if (state_ != VIP_STATE_CONNECTED) return false;
   const bool lead = attended;
-  if (lead && !nic_->leadership().try_lead()) return false;
+  if (lead && !adapter_->leadership().try_lead()) return false;
   (void)receive_some(receive_queue ? Enough::one_receive : Enough::one_send, effects);
-  if (lead) nic_->stop_leading(effects);
+  if (lead) adapter_->stop_leading(effects);
   return true;
 }
 
@@ -194,108 +194,4 @@ VIP_RETURN Vi::take_completed(bool receive, VIP_DESCRIPTOR** descriptor, Effects
   return queue.empty() ? VIP_DESCRIPTOR_ERROR : VIP_NOT_DONE;
 }
 
-namespace {
-
-VIP_RETURN post(VIP_VI_HANDLE handle, bool receive, VIP_DESCRIPTOR* descriptor, VIP_MEM_HANDLE memory) {
-  Vi* const vi = vis().find(handle);
-  if (vi == nullptr || descriptor == nullptr) return VIP_INVALID_PARAMETER;
-  Effects effects;
-  vi->lock.lock();
-  const VIP_RETURN result = vi->post(receive, descriptor, memory, effects);
-  vi->unlock_and_deliver(effects);
-  return result;
-}
-
-VIP_RETURN done(Vi& vi, bool receive, VIP_DESCRIPTOR** descriptor, bool of_a_wait = false) {
-  Effects effects{.of_a_wait = of_a_wait};
-  vi.lock.lock();
-  const VIP_RETURN result = vi.take_completed(receive, descriptor, effects);
-  vi.unlock_and_deliver(effects);
-  return result;
-}
-
-VIP_RETURN done(VIP_VI_HANDLE handle, bool receive, VIP_DESCRIPTOR** descriptor) {
-  Vi* const vi = vis().find(handle);
-  if (vi == nullptr || descriptor == nullptr) return VIP_INVALID_PARAMETER;
-  return done(*vi, receive, descriptor);
-}
-
-VIP_RETURN wait(VIP_VI_HANDLE handle, bool receive, VIP_ULONG timeout, VIP_DESCRIPTOR** descriptor) {
-  const std::shared_ptr<Vi> vi = vis().hold(handle);
-  if (vi == nullptr || descriptor == nullptr) return VIP_INVALID_PARAMETER;
-  VIP_RETURN result = done(*vi, receive, descriptor);
-  if (result != VIP_NOT_DONE) return result;
-  if (timeout == 0) return VIP_TIMEOUT;
-  const Deadline deadline = deadline_after(timeout);
-  if (!ask_for_attention(*vi)) return VIP_ERROR_RESOURCE;
-  WorkQueue& queue = vi->queue(receive);
-  queue.waiters.fetch_add(1, std::memory_order_seq_cst);
-  const bool found =
-      vi->nic().wait(deadline, [&] { return (result = done(*vi, receive, descriptor, true)) != VIP_NOT_DONE; });
-  queue.waiters.fetch_sub(1, std::memory_order_seq_cst);
-  return found ? result : VIP_TIMEOUT;
-}
-
-VIP_RETURN notify(VIP_VI_HANDLE handle, bool receive, VIP_PVOID context, QueueHandler handler) {
-  const std::shared_ptr<Vi> vi = vis().hold(handle);
-  if (vi == nullptr || handler == nullptr) return VIP_INVALID_PARAMETER;
-  if (!ask_for_attention(*vi)) return VIP_ERROR_RESOURCE;
-  return vi->nic().notifier().add(vi, receive, {context, handler}) ? VIP_SUCCESS : VIP_ERROR_RESOURCE;
-}
-
-}  // namespace
-
-// A thread that sleeps is woken through the ready queue. False: the VI could not be put there.
-bool ask_for_attention(Vi& vi) {
-  {
-    const std::lock_guard lock(vi.lock);
-    vi.wants_attention = true;
-    if (vi.attended || vi.state() != VIP_STATE_CONNECTED) return true;
-  }
-  vi.nic().leadership().lead();
-  bool attended = true;
-  {
-    const std::lock_guard lock(vi.lock);
-    if (vi.state() == VIP_STATE_CONNECTED) attended = !vi.nic().attend(vi);
-  }
-  vi.nic().leadership().stop();
-  return attended;
-}
-
 }  // namespace viaduct::vipl
-
-// ---- the interface
-
-using namespace viaduct::vipl;
-
-VIP_RETURN VipPostSend(VIP_VI_HANDLE ViHandle, VIP_DESCRIPTOR* DescriptorPtr, VIP_MEM_HANDLE MemoryHandle) {
-  return post(ViHandle, false, DescriptorPtr, MemoryHandle);
-}
-
-VIP_RETURN VipPostRecv(VIP_VI_HANDLE ViHandle, VIP_DESCRIPTOR* DescriptorPtr, VIP_MEM_HANDLE MemoryHandle) {
-  return post(ViHandle, true, DescriptorPtr, MemoryHandle);
-}
-
-VIP_RETURN VipSendDone(VIP_VI_HANDLE ViHandle, VIP_DESCRIPTOR** DescriptorPtr) {
-  return done(ViHandle, false, DescriptorPtr);
-}
-
-VIP_RETURN VipRecvDone(VIP_VI_HANDLE ViHandle, VIP_DESCRIPTOR** DescriptorPtr) {
-  return done(ViHandle, true, DescriptorPtr);
-}
-
-VIP_RETURN VipSendWait(VIP_VI_HANDLE ViHandle, VIP_ULONG Timeout, VIP_DESCRIPTOR** DescriptorPtr) {
-  return wait(ViHandle, false, Timeout, DescriptorPtr);
-}
-
-VIP_RETURN VipRecvWait(VIP_VI_HANDLE ViHandle, VIP_ULONG Timeout, VIP_DESCRIPTOR** DescriptorPtr) {
-  return wait(ViHandle, true, Timeout, DescriptorPtr);
-}
-
-VIP_RETURN VipSendNotify(VIP_VI_HANDLE ViHandle, VIP_PVOID Context, QueueHandler Handler) {
-  return notify(ViHandle, false, Context, Handler);
-}
-
-VIP_RETURN VipRecvNotify(VIP_VI_HANDLE ViHandle, VIP_PVOID Context, QueueHandler Handler) {
-  return notify(ViHandle, true, Context, Handler);
-}

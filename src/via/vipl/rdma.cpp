@@ -4,7 +4,7 @@
 
 #include "base/copy_loop.hpp"
 #include "base/counters.hpp"
-#include "via/vipl/nic.hpp"
+#include "via/vipl/vi.hpp"
 
 namespace viaduct::vipl {
 

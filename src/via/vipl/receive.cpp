@@ -8,7 +8,7 @@
 
 #include "base/copy_loop.hpp"
 #include "base/counters.hpp"
-#include "via/vipl/nic.hpp"
+#include "via/vipl/vi.hpp"
 
 namespace viaduct::vipl {
 
@@ -331,7 +331,7 @@ void Vi::place(const WorkItem& item, std::size_t offset, std::span<const std::by
 // A sender that sleeps for want of room hears of it by a message; if that does not fit either, it has plenty to read.
 void Vi::tell_of_room() {
   if (shared_ == nullptr) return;  // credit tells
-  nic_->light_fence();             // what we consumed, then the wish: pairs with the heavy fence in ask_for_room()
+  adapter_->light_fence();         // what we consumed, then the wish: pairs with the heavy fence in ask_for_room()
   if (!shared_->wants_room() || out_.begun) return;
   (void)push_control(kRoom, {});
 }

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/counters.hpp"
-#include "via/vipl/nic.hpp"
+#include "via/vipl/vi.hpp"
 
 namespace viaduct::vipl {
 

@@ -1,7 +1,7 @@
 // What goes out: messages in fragments, as far as there is room; between them acknowledgements and replies.
 #include <algorithm>
 
-#include "via/vipl/nic.hpp"
+#include "via/vipl/vi.hpp"
 
 namespace viaduct::vipl {
 
@@ -173,7 +173,7 @@ bool Vi::run_all_sends(Effects& effects) {
   const bool stuck = pushed != Pushed::all;
   if (stuck) complete(false, effects);  // what may_offer() has found
   set_blocked((stuck || offers_.unfinished != 0) && state_ == VIP_STATE_CONNECTED);
-  if (blocked && offers_.made != offers_before) nic_->leadership().leader_has_to_know();
+  if (blocked && offers_.made != offers_before) adapter_->leadership().leader_has_to_know();
   return !stuck;
 }
 
@@ -182,10 +182,10 @@ void Vi::set_blocked(bool now) {
     return;
   blocked = now;
   if (now) {
-    nic_->add_blocked(*this);
-    return nic_->leadership().leader_has_to_know();
+    adapter_->add_blocked(*this);
+    return adapter_->leadership().leader_has_to_know();
   }
-  nic_->remove_blocked(*this);
+  adapter_->remove_blocked(*this);
   registrations_.view().words(slot_).wants_room.store(0, std::memory_order_relaxed);
 }
 

@@ -20,23 +20,20 @@
 #include "base/spin_lock.hpp"
 #include "via/port/net_reach.hpp"
 #include "via/port/shm_reach.hpp"
-#include "via/vipl/effects.hpp"
-#include "via/vipl/memory.hpp"
+#include "via/vipl/adapter.hpp"
 #include "via/vipl/message.hpp"
 #include "via/vipl/work_queue.hpp"
 
 namespace viaduct::vipl {
 
-class Nic;
 class PeerRequest;
 
 class Vi {
  public:
-  Vi(std::shared_ptr<Nic> nic, const VIP_VI_ATTRIBUTES& attributes, std::uint64_t tag, std::uint32_t slot);
+  Vi(std::shared_ptr<Adapter> adapter, const VIP_VI_ATTRIBUTES& attributes, std::uint64_t tag, std::uint32_t slot);
   ~Vi();
 
-  Nic& nic() const { return *nic_; }
-  std::shared_ptr<Nic> nic_owner() const { return nic_; }
+  Adapter& adapter() const { return *adapter_; }
   VIP_VI_HANDLE handle = nullptr;
 
   SpinLock lock;
@@ -235,7 +232,7 @@ class Vi {
   static void place_small(const WorkItem& item, std::span<const std::byte> bytes);
   void tell_of_room();
 
-  const std::shared_ptr<Nic> nic_;
+  const std::shared_ptr<Adapter> adapter_;
   Registrations& registrations_;  // the adapter's
   VIP_VI_STATE state_ = VIP_STATE_IDLE;
   VIP_VI_ATTRIBUTES attributes_;

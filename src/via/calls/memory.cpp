@@ -1,9 +1,7 @@
-// Registering memory: the functions of VIPL.
-#include "via/vipl/memory.hpp"
+// Registering memory.
+#include "via/calls/calls.hpp"
 
-#include "via/vipl/nic.hpp"
-
-namespace viaduct::vipl {
+using namespace viaduct::vipl;
 
 namespace {
 
@@ -15,12 +13,6 @@ std::uint64_t enables_of(const VIP_MEM_ATTRIBUTES& attributes) {
 }
 
 }  // namespace
-
-}  // namespace viaduct::vipl
-
-// ---- the interface
-
-using namespace viaduct::vipl;
 
 VIP_RETURN VipRegisterMem(VIP_NIC_HANDLE NicHandle, VIP_PVOID VirtualAddress, VIP_ULONG Length,
                           VIP_MEM_ATTRIBUTES* MemAttributes, VIP_MEM_HANDLE* MemoryHandle) {

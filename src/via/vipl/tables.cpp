@@ -1,11 +1,8 @@
-#include "via/vipl/fork.hpp"
+#include "via/vipl/tables.hpp"
 
 #include <pthread.h>
 
 #include <mutex>
-#include <vector>
-
-#include "via/vipl/nic.hpp"
 
 namespace viaduct::vipl {
 
