@@ -25,7 +25,7 @@ via::Place place_of(const std::string& family, const Name& name) {
 
 namespace {
 
-constexpr std::size_t kMostHelped = 16;  // at once
+constexpr std::size_t kMostHelped = 256;  // at once
 
 std::mutex population_mutex;
 std::atomic<std::size_t> population_size{0};
