@@ -147,11 +147,11 @@ int Client::connect_lines() {
   for (std::uint32_t worker = 1; worker <= workers; ++worker) {
     auto line = connect(worker, workers);
     if (!line) {
-      error = line.error().code();
+      const int why = line.error().code();
+      if (why != EINVAL || error != EBUSY) error = why;
       log::detail(line.error().because("memnet").message());
-      if (error == ECONNREFUSED || error == ETIMEDOUT || error == EACCES) break;
-      if (worker == 1 && error == EBUSY) workers = kMostLines;  // others may have room; EINVAL ends it
-      if (worker > 1 && error == EINVAL) break;
+      if (why != EBUSY) break;
+      if (worker == 1) workers = kMostLines;  // others may have room; the first that is not there ends it
       continue;
     }
     leadership_.lead();

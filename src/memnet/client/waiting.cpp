@@ -88,7 +88,8 @@ SleepResult Client::sleep_as_leader(Deadline deadline, const Clock& clock) {
   has_led();
   deliver(effects, true);
   while (leadership_.is_claimed()) ::sched_yield();
-  return count > 0 || !deadline.expired(clock.now_ns()) ? SleepResult::woken : SleepResult::timeout;
+  if (count > 0) return SleepResult::woken;
+  return deadline.expired(clock.now_ns()) ? SleepResult::timeout : SleepResult::interrupted;
 }
 
 // ---- sleeping elsewhere

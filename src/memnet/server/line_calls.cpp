@@ -113,7 +113,12 @@ void Line::connect(ServedSocket& socket, const AddressWords& words) {
   const sockaddr_storage address = words.address.storage();
   const bool ours = address.ss_family == AF_INET || address.ss_family == AF_INET6;
   if (ours && !worker_->policy().allows(Policy::What::connect, address)) return reply(words.request, EACCES);
-  const int result = ::connect(socket.fd.get(), reinterpret_cast<const sockaddr*>(&address), words.address.length);
+  const auto attempt = [&] {
+    return ::connect(socket.fd.get(), reinterpret_cast<const sockaddr*>(&address), words.address.length);
+  };
+  int result = attempt();
+  // The first call after a failure that was told otherwise only clears that away.
+  if (result != 0 && errno == ECONNABORTED && std::exchange(socket.failed_to_connect, false)) result = attempt();
   if (result != 0 && errno != EINPROGRESS) return reply(words.request, errno);
   socket.connecting = true;
   socket.connect_request = words.request;
@@ -135,6 +140,7 @@ void Line::connected(ServedSocket& socket) {
     socket.readable = true;
   } else {
     socket.readable = socket.hung_up = false;
+    socket.failed_to_connect = true;
   }
   reply(socket.connect_request, error);
   if (error != 0) return;

@@ -65,6 +65,7 @@ struct ServedSocket {
   int family = 0;
   bool listening = false;
   bool connecting = false;
+  bool failed_to_connect = false;
   bool readable = false;  // as far as is known: until the kernel says EAGAIN
   bool writable = false;
   bool hung_up = false;  // the kernel has said so: what is left of the input has an end

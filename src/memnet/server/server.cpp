@@ -103,7 +103,9 @@ int Server::choose(const Hello& hello, bool far, std::size_t& worker) const {
       if (workers_[i]->busy() + workers_[i]->lines() < workers_[worker]->busy() + workers_[worker]->lines()) worker = i;
   }
   const Worker& chosen = *workers_[worker];
-  if (chosen.lines() >= options_.most_lines || chosen.busy() > options_.busy_permille) return EBUSY;
+  const auto coming = static_cast<std::size_t>(
+      std::count_if(meetings_.begin(), meetings_.end(), [&](const Meeting& one) { return one.worker == worker; }));
+  if (chosen.lines() + coming >= options_.most_lines || chosen.busy() > options_.busy_permille) return EBUSY;
   return 0;
 }
 
