@@ -40,6 +40,10 @@ constexpr Setting kSettings[] = {
      "off: a program under `viaduct run` keeps the kernel's TCP"},
     {"VIADUCT_SOCKETS_AFTER", SettingKind::number, "5", "1..65536",
      "operations on a connection before its ends look for each other; 1: at once, for tests and measuring"},
+    {"VIADUCT_SOCKETS_JUDGE", SettingKind::choice, "on", "on|off|always",
+     "on: connections go back to TCP for a while where that costs less; off: they stay on rings; always: they go back "
+     "and "
+     "forth all the time, for tests"},
     {"VIADUCT_COUNTERS", SettingKind::boolean, "on", "on|off", "publish counters for `viaduct top`"},
     {"VIADUCT_COPY_PROCESSORS", SettingKind::text, "auto", "auto, none, or a list such as 1,3-5",
      "processors of the copy engine's workers"},

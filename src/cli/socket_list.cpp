@@ -45,6 +45,10 @@ Json flow_json(const Flow& flow) {
           {"wakes", flow.wakes}};
 }
 
+Json measured(std::uint64_t ns) {
+  return ns == 0 ? Json(nullptr) : Json(ns);
+}
+
 Json socket_json(const Socket& socket) {
   return {{"process", socket.command},
           {"pid", socket.pid},
@@ -56,6 +60,8 @@ Json socket_json(const Socket& socket) {
           {"peer_pid", socket.attached ? Json(socket.peer_pid) : Json(nullptr)},
           {"out", flow_json(socket.out)},
           {"in", flow_json(socket.in)},
+          {"ring_cost_ns", measured(socket.ring_cost_ns)},
+          {"tcp_cost_ns", measured(socket.tcp_cost_ns)},
           {"why", socket.why}};
 }
 

@@ -18,6 +18,7 @@
 #include "sockets/hold_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
+#include "sockets/rest.hpp"
 #include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
 #include "sockets/transfer.hpp"
@@ -253,6 +254,7 @@ void wake_receiver(Connection& connection, int fd) {
   tls_waking = {&connection, fd, __builtin_frame_address(0)};
   Protocol::wake(connection.outgoing().data, Ringing(connection, fd));
   tls_waking = {};
+  weigh(connection);
 }
 
 void finish_waking(const void* target) {

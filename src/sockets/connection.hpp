@@ -19,6 +19,7 @@
 #include "base/spinner.hpp"
 #include "sockets/brief_lock.hpp"
 #include "sockets/family.hpp"
+#include "sockets/judge.hpp"
 #include "sockets/meeting_place.hpp"
 #include "sockets/registry.hpp"
 #include "sockets/settings.hpp"
@@ -128,6 +129,12 @@ struct alignas(kLine) Connection {
 
   Connection* next_free = nullptr;
   std::uint64_t rests_since = 0;
+
+  // Whether it is better off on TCP (rest.hpp).
+  std::atomic<std::uint32_t> events_to_weigh{0};
+  std::atomic<bool> leaves_rest{false};  // about to receive with the ring in mind again
+  BriefLock judge_lock;
+  Judge judge;
 
   void set_life(Life now, std::memory_order order = std::memory_order_release) {
     life.store(now, order);

@@ -403,7 +403,9 @@ int control_active(EpollSet& set, EpollItem& item, int operation, const epoll_ev
   else
     change(item, *event);
   set.activate(item);
-  if (operation != EPOLL_CTL_DEL) end_sleep(set, item);
+  // What comes over TCP is the kernel's to tell, also to those who wait for an edge of this set from outside.
+  const bool on_tcp = item.connection != nullptr && item.connection->attached() && !receives_on_ring(*item.connection);
+  if (operation != EPOLL_CTL_DEL && !end_sleep(set, item) && on_tcp) tell_kernel(item);
   return 0;
 }
 

@@ -182,11 +182,21 @@ void put_off(Connection& connection) {
   connection.hand_back_pause_ns.store(std::min(2 * pause, kLongestAgainNs), std::memory_order_relaxed);
 }
 
+// Under the sending lock, on the ring. A peer that sleeps until it may send on cannot be woken afterwards.
+void wake_for_room_at_last(Connection& connection, int fd) {
+  constexpr std::uint32_t kOverTcp = kInPoll | kOnBell;  // perhaps, where we do not hold that bell
+  if (connection.peer().closed.load() == 0 && (connection.incoming().room.armed.fetch_and(~kOverTcp) & kOverTcp) != 0)
+    ring_once(connection, fd);
+}
+
 // False: it is still on the ring.
 bool leave_ring_for_good(Connection& connection, int fd, Why why, const Leaving& leaving) {
   const SendingLock lock(connection.memory, connection.out());
   const std::uint32_t mode = connection.outgoing().path.mode.load();
-  if (mode == kBack) return true;
+  if (mode == kBack) {
+    if (connection.outgoing().path.rests.exchange(0) != 0) connection.set_why(why);
+    return true;
+  }
   const bool may_be_put_off = leaving.otherwise == Leaving::is_put_off;
   if (may_be_put_off && !hand_back_is_due(connection)) return false;  // another thread has tried
   if (wants_take_back(connection)) return serve_take_back(connection, fd), true;
@@ -197,11 +207,7 @@ bool leave_ring_for_good(Connection& connection, int fd, Why why, const Leaving&
     held.go(ring);
     if (connection.outgoing().data.armed.exchange(0) != 0) ring_once(connection, fd);
   }
-  // A peer that sleeps until it may send on cannot be woken afterwards.
-  constexpr std::uint32_t kOverTcp = kInPoll | kOnBell;  // perhaps, where we do not hold that bell
-  if (mode == kRing && connection.peer().closed.load() == 0 &&
-      (connection.incoming().room.armed.fetch_and(~kOverTcp) & kOverTcp) != 0)
-    ring_once(connection, fd);
+  if (mode == kRing) wake_for_room_at_last(connection, fd);
   const bool gone =
       mode == kRing && leaving.sends_them && send_unread_before_leaving(connection, fd, *leaving.sends_them);
   const bool stays = !gone && mode == kRing && leaving.otherwise != Leaving::leaves_them &&
@@ -258,6 +264,22 @@ class KeptOpen {
 
 void hand_back_sending(Connection& connection, int fd, Why why) {
   hand_back_sending(connection, fd, why, {std::nullopt, Leaving::leaves_them});
+}
+
+void hand_back_to_rest(Connection& connection, int fd) {
+  const Uncancelled here;
+  {
+    const SendingLock lock(connection.memory, connection.out());
+    Path& path = connection.outgoing().path;
+    if (path.mode.load() != kRing || path.held.load() != 0 || Receiver(connection.memory, connection.out()).has_data())
+      return;
+    wake_for_room_at_last(connection, fd);
+    path.rests.store(1);
+    leave_ring(connection.outgoing(), fd, connection.opened.load(std::memory_order_relaxed));
+    connection.set_why(Why::dearer);
+    restore_options(connection, fd);
+  }
+  sets_note_back(connection);
 }
 
 bool hand_back_is_due(const Connection& connection) {
@@ -353,6 +375,8 @@ bool ask_for_unread_over_tcp(Connection& connection, int fd) {
   Direction& in = connection.incoming();
   const ReceivingLock lock(connection);
   in.data.armed.store(0);
+  // One that only rests on TCP is not to come back either.
+  if (in.path.mode.load() == kBack && in.path.rests.load() != 0) connection.own().request.fetch_or(kTakeBack);
   if (in.path.mode.load() == kBack || peer_sends_no_more(connection, fd)) return false;
   connection.own().request.fetch_or(kTakeBack);
   // From here on nobody of this side reads the ring.

@@ -19,6 +19,9 @@ void hand_back_if_read(Connection& connection, int fd);
 // By who would send on: not before he has waited for a peer that reads.
 void hand_back_while_read(Connection& connection, int fd);
 
+// Not for good (rest.hpp): by who sends, where nothing is unread.
+void hand_back_to_rest(Connection& connection, int fd);
+
 // Under the sending lock: what the peer has not read goes over TCP, because it wants it so.
 void serve_take_back(Connection& connection, int fd);
 

@@ -10,6 +10,7 @@
 #include "base/fence.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/kernel.hpp"
+#include "sockets/rest.hpp"
 #include "sockets/stream_lock.hpp"
 #include "sockets/table.hpp"
 #include "sockets/tcp_position.hpp"
@@ -46,7 +47,7 @@ void put_receiving_right(Connection& connection) {
       break;
     case kReadRing:
     case kDiscard:  // TCP has carried bells alone since then
-      if (const auto drained = static_cast<std::uint32_t>(read - from);
+      if (const std::uint32_t drained = path.rung_before.load() + static_cast<std::uint32_t>(read - from);
           path.rung.load() - drained <= path.rung.load() - state.drained.load())
         state.drained.store(drained);
       break;
@@ -75,6 +76,7 @@ bool switch_to_ring(Connection& connection, int fd) {
       connection.own().raw_senders.load() != 0 || connection.own().finished.load() != 0 ||
       (connection.peer().request.load() & kTakeBack) != 0 || has_other_holders(connection))
     return false;
+  if (connection.outgoing().receiving.stage.load(std::memory_order_acquire) != kReadTcp) return false;  // rest.hpp, 6
   Path& path = connection.outgoing().path;
   std::uint64_t written;
   if (!tcp_written(fd, written, connection.opened.load(std::memory_order_relaxed))) return false;
@@ -82,6 +84,7 @@ bool switch_to_ring(Connection& connection, int fd) {
   const int one = 1;  // what MSG_MORE holds back goes out: the rest of it comes by the ring
   kernel::libc().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   path.ring_from.store(written);
+  path.rung_before.store(path.rung.load());
   path.mode.store(kRing, std::memory_order_release);  // R3
   return true;
 }
@@ -195,6 +198,10 @@ std::uint32_t follow_path(Connection& connection, int fd) {
           kernel::libc().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
         break;
       default:
+        if (mode == kTcp) {
+          if (!receive_as_before_rest(connection, fd)) return stage;
+          break;
+        }
         if (!sending_again_broke_off(connection, fd)) return stage;
         read_ring_again(connection);
         return kReadRing;

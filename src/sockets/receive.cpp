@@ -15,6 +15,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
+#include "sockets/rest.hpp"
 #include "sockets/retired.hpp"
 #include "sockets/short_message.hpp"
 #include "sockets/stream_lock.hpp"
@@ -70,6 +71,9 @@ class Reading {
         case kDiscard:
           break;
         default:
+          if (direction_.path.mode.load(std::memory_order_acquire) == kTcp &&
+              follow_path(connection_, fd_) != kReadBack)
+            continue;
           if (going_on && at_urgent_mark()) return Got::mark;
           got = from_kernel(SIZE_MAX);
           if (got == Got::end && follow_path(connection_, fd_) == kReadRing) continue;
@@ -349,6 +353,7 @@ ssize_t receive_some(Connection& connection, int fd, const iovec* first, std::si
     return errno = closed_meanwhile(), -1;
   if ((flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL)) [[unlikely]]
     return peek_at_all(connection, fd, first, count, flags, beside);
+  if (const auto got = receive_at_rest(connection, fd, first, count, flags, beside)) return *got;
   ReceiveWait wait(connection, fd);
   // Most waits are for a short message, of which nothing needs to be looked into once it is there.
   const bool plain = count == 1 && (flags & ~MSG_NOSIGNAL) == 0 && !connection.shared.load(std::memory_order_relaxed) &&

@@ -13,6 +13,7 @@
 #include "sockets/kernel_or_ring.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
+#include "sockets/rest.hpp"
 #include "sockets/retired.hpp"
 #include "sockets/short_message.hpp"
 #include "sockets/stream_lock.hpp"
@@ -94,7 +95,8 @@ Route choose(Connection& connection, int fd, bool look_closely) {
     serve_take_back(connection, fd);
     return Route::tcp;
   }
-  if (mode == kTcp && switch_to_ring(connection, fd)) mode = kRing;
+  if ((mode != kTcp) && sender_is_to_change_over(connection)) return Route::other_way;
+  if (mode == kTcp && !is_to_rest(connection) && switch_to_ring(connection, fd)) mode = kRing;
   if (mode == kTcp) {
     connection.own().raw_senders.fetch_add(1);
     return Route::tcp_counted;
@@ -251,13 +253,16 @@ Route next_route(Connection& connection, int fd) {
   Route route;
   do {
     serve_requests(connection, fd);
-    const SendingLock lock(connection.memory, connection.out());
-    route = choose(connection, fd, true);
-  } while (route == Route::asked_back);
+    {
+      const SendingLock lock(connection.memory, connection.out());
+      route = choose(connection, fd, true);
+    }
+    if (route == Route::other_way) change_over_for_rest(connection, fd);
+  } while (route == Route::asked_back || route == Route::other_way);
   if (route != Route::ring) note_tcp_use();
   if (route == Route::tcp) {
     (void)find_reset(connection, fd);
-    hand_back_sending(connection, fd, Why::handed_back);
+    if (!sender_rests(connection)) hand_back_sending(connection, fd, Why::handed_back);
   }
   return route;
 }
@@ -269,6 +274,7 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
   const AtMemory at_ring;
   if (!connection.attached()) [[unlikely]]
     return errno = closed_meanwhile(), -1;
+  if (const auto sent = send_at_rest(connection, fd, first, count, flags)) return *sent;
   Pieces pieces(first, count);
   Direction& out = connection.outgoing();
   if ((flags & MSG_OOB) != 0) [[unlikely]]
@@ -323,9 +329,13 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
       hand_back_while_read(connection, fd);
       continue;
     }
+    if (route == Route::other_way) [[unlikely]] {
+      change_over_for_rest(connection, fd);
+      continue;
+    }
     if (route != Route::ring) [[unlikely]] {
       const bool reset = route == Route::tcp && peer_lost_bytes(connection, fd);
-      if (route == Route::tcp) hand_back_sending(connection, fd, Why::handed_back);
+      if (route == Route::tcp && !sender_rests(connection)) hand_back_sending(connection, fd, Why::handed_back);
       const int quietly = total != 0 ? flags | MSG_NOSIGNAL : flags;
       // A peer that does not use the ring yet will soon: no more than what was sent so far is sent before the next
       // look. But a time limit is for all of the call.
@@ -348,6 +358,7 @@ ssize_t send_some(Connection& connection, int fd, const iovec* first, std::size_
     const bool is_quiet = is_held && out.path.held.load(std::memory_order_relaxed) != 0;
     if (!is_quiet && out.data.armed.load(std::memory_order_relaxed) != 0) [[unlikely]]
       wake_receiver(connection, fd);
+    weigh_if_always(connection);
     if (held_before && out.path.held.load(std::memory_order_relaxed) == 0) [[unlikely]]
       stop_clock(connection, fd);
     if (pieces.done()) [[likely]]
@@ -399,7 +410,9 @@ bool reaches_low_water(const Connection& connection, Receiver& ring, int least) 
 bool ring_readable(Connection& connection, int fd) {
   if (!receives_on_ring(connection)) {
     // The sender may have gone over to the ring while nobody read.
-    if (connection.incoming().path.mode.load(std::memory_order_acquire) == kTcp) return false;
+    const Direction& in = connection.incoming();
+    if (in.path.mode.load(std::memory_order_acquire) == kTcp) return false;
+    if (in.path.rests.load() != 0 && in.receiving.stage.load() == kReadBack) return false;
     const ReceivingLock lock(connection);
     if (follow_path(connection, fd) != kReadRing) return false;
   }

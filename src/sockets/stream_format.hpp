@@ -47,7 +47,7 @@ constexpr std::size_t kMostBulkBytes = std::size_t{4} << 20;
 constexpr std::size_t kUsualChunk = std::size_t{16} << 10;
 constexpr std::size_t kLargestChunk = (std::size_t{32} << 10) - kLine;  // of long messages
 
-// Where a direction's bytes go. A sender moves on, never back.
+// Where a direction's bytes go. A sender moves on; and from kBack to kTcp where it only rests there (Path::rests).
 enum Mode : std::uint32_t {
   kTcp = 0,   // the kernel's connection
   kRing = 1,  // here, from byte `ring_from` of the direction on; TCP carries doorbells only
@@ -60,18 +60,23 @@ enum Stage : std::uint32_t {
   kReadRest = 1,  // `tcp_left` bytes on TCP, then the ring
   kReadRing = 2,
   kDiscard = 3,   // doorbells up to byte `tcp_from`
-  kReadBack = 4,  // TCP for good
+  kReadBack = 4,  // TCP, as long as the sender does not say kTcp: then kReadTcp is next
 };
 
 struct alignas(kLine) Path {  // written by the sending end
   std::atomic<std::uint32_t> mode;
-  std::atomic<std::uint32_t> rung;        // doorbells ever put on TCP in this direction, for data and for room
-  std::atomic<std::uint64_t> ring_from;   // TCP bytes of this direction before the ring's first
-  std::atomic<std::uint64_t> rung_ns;     // when it last rang, CLOCK_MONOTONIC
-  std::atomic<std::uint64_t> tcp_from;    // TCP bytes, doorbells included, before the first after the ring
-  std::atomic<std::uint32_t> sent_again;  // what the ring holds comes over TCP: nobody is to read it here
-  std::atomic<std::uint32_t> held_bell;   // `rung` when the bell was rung that lets go what is held back
-  std::atomic<std::uint64_t> held;        // how many bytes are, and above them the position of the slot they go before
+  std::atomic<std::uint32_t> rung;         // doorbells ever put on TCP in this direction, for data and for room
+  std::atomic<std::uint64_t> ring_from;    // TCP bytes of this direction before the ring's first
+  std::atomic<std::uint64_t> rung_ns;      // when it last rang, CLOCK_MONOTONIC
+  std::atomic<std::uint64_t> tcp_from;     // TCP bytes, doorbells included, before the first after the ring
+  std::atomic<std::uint32_t> sent_again;   // what the ring holds comes over TCP: nobody is to read it here
+  std::atomic<std::uint32_t> held_bell;    // `rung` when the bell was rung that lets go what is held back
+  std::atomic<std::uint64_t> held;         // how many bytes are, and above them the position of the slot they go before
+  std::atomic<std::uint32_t> rung_before;  // `rung` when the ring was last gone to
+  std::atomic<std::uint32_t> rests;        // with kBack: not for good
+  // What a message costs this end in processor time, in nanoseconds, of the connection's both ways; 0: it is not known.
+  std::atomic<std::uint32_t> ring_cost;
+  std::atomic<std::uint32_t> tcp_cost;
 };
 static_assert(sizeof(Path) == kLine);
 
@@ -102,8 +107,9 @@ struct alignas(kLine) SendState {  // written by the sending end, under its lock
   std::atomic<std::uint32_t> lock;
   std::atomic<std::uint32_t> growing;  // what the last slot's header says of its length, if it may grow; 0: it may not
   std::atomic<std::uint64_t> tail;     // Spot: where the next slot goes, and the last one
-  std::atomic<std::uint32_t> seen_head;  // a position; also by whoever of this end receives a SlotTrailer
-  std::atomic<std::uint64_t> bulk_tail;  // bytes of the bulk area ever used, skipped ones included
+  std::atomic<std::uint32_t> seen_head;     // a position; also by whoever of this end receives a SlotTrailer
+  std::atomic<std::uint32_t> tcp_messages;  // sent over TCP while the connection rests there; without the lock
+  std::atomic<std::uint64_t> bulk_tail;     // bytes of the bulk area ever used, skipped ones included
   std::atomic<std::uint64_t> seen_bulk_head;
   std::atomic<std::uint32_t> committed;  // bytes of the bulk area that have memory
   std::atomic<std::uint32_t> bulk_size;  // bytes of the bulk area in use: set before the first, changed once
@@ -111,6 +117,7 @@ struct alignas(kLine) SendState {  // written by the sending end, under its lock
   std::atomic<std::uint8_t> few_at;      // index of the first of the few, a multiple of kFewSlots: never changed
   std::atomic<std::uint8_t> few_next;    // where tail is not of the few: the one of them that was used longest ago
   std::atomic<std::uint8_t> many_next;   // where it is: of the others
+  std::atomic<std::uint32_t> dearer;     // by either end, in both: the ring was found to cost more than TCP
 };
 static_assert(sizeof(SendState) == kLine);
 
@@ -191,6 +198,7 @@ enum Request : std::uint32_t {
   kTakeBack = 2,    // of this side: the other must send what this side has not read over TCP
   kEmptying = 4,    // this side is about to take the other's receiving lock, and to empty its ring over TCP
   kTakingHeld = 8,  // this side is about to let go what the other holds back
+  kRest = 16,       // of either side: the connection is to rest on TCP, for as long as this is set
 };
 
 struct alignas(kLine) End {  // written by its own side, but for `request`
@@ -276,7 +284,7 @@ constexpr std::size_t bulk_bytes_of(std::size_t stream_bytes) {
 }
 
 constexpr std::uint64_t kStreamLayout = layout_hash(
-    "stream 14: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}, 2 "
+    "stream 15: control{2 end{8 words,7 holders,crowd}, 2 direction{path,send,receive,data,room,tally,stamps}, 2 "
     "held}, "
     "2 x 256 slots of 64, 2 x bulk");
 

@@ -18,6 +18,7 @@
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
 #include "sockets/rendezvous.hpp"
+#include "sockets/rest.hpp"
 #include "sockets/retired.hpp"
 #include "sockets/slab.hpp"
 #include "sockets/stream_lock.hpp"
@@ -73,6 +74,9 @@ void start(Connection& connection, bool nonblocking) {
   connection.sets_know_back.store(false);
   connection.operations.store(0);
   connection.next_attempt = 0;
+  connection.events_to_weigh.store(0);
+  connection.leaves_rest.store(false);
+  connection.judge = new_judge();
   connection.place.known = false;
   connection.family = nullptr;
   connection.memory = {};
@@ -395,6 +399,7 @@ void table_after_fork_in_child() {
   connections.each([&attached](int, Connection* connection) {
     attached |= connection->attached();
     connection->upgrade_lock.reset();
+    connection->judge_lock.reset();
     connection->raw_receivers.store(0);
     connection->raw_senders.store(0);
     connection->sleepers_here.store(0);

@@ -65,8 +65,8 @@ bool tells_reset(Connection& connection);
 bool goes_on_when_full(Connection& connection, int fd, SendWait& wait, bool may_wait, bool has_some);
 // How the next bytes go. tcp: for good, and there may be a reset to tell now. tcp_counted: while the peer does not use
 // the ring yet; own().raw_senders counts this one already. asked_back: to be asked again after
-// hand_back_while_read(); next_route() never says so.
-enum class Route { ring, tcp, tcp_counted, asked_back };
+// hand_back_while_read(), other_way: after change_over_for_rest(); next_route() never says so.
+enum class Route { ring, tcp, tcp_counted, asked_back, other_way };
 Route next_route(Connection& connection, int fd);
 
 // Under the sending lock, before something is put into the ring: its place among all that is sent (order.hpp).

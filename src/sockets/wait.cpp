@@ -17,6 +17,7 @@
 #include "sockets/hand_back.hpp"
 #include "sockets/kernel.hpp"
 #include "sockets/path.hpp"
+#include "sockets/rest.hpp"
 #include "sockets/retired.hpp"
 #include "sockets/signal_handlers.hpp"
 #include "sockets/sleep_on_stack.hpp"
@@ -144,6 +145,7 @@ bool ReceiveWait::for_data(bool has_some) {
   }
   connection_.receive_spinner.learn_awake(time_had_nobody_slept(connection_, start, Clock::steady().now_ns()));
   serve_requests(connection_, fd_);
+  weigh(connection_);
   return go_on;
 }
 

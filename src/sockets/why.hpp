@@ -27,6 +27,7 @@ enum class Why : std::uint32_t {
   stalled,          // the ring was full and nobody read: TCP holds more
   other_processes,  // the peer is in another PID namespace: neither can tell whether a thread of the other lives
   peer_keeps_tcp,   // the other side has said no, for a reason of its own
+  dearer,           // for now: nearly all messages wake somebody, and cost more than over TCP
 };
 
 constexpr const char* words(Why why) {
@@ -71,6 +72,8 @@ constexpr const char* words(Why why) {
       return "the ring was full for long and nobody read";
     case Why::other_processes:
       return "the peer is in another PID namespace";
+    case Why::dearer:
+      return "most messages wake somebody, and cost more than over TCP";
     case Why::peer_keeps_tcp:
       return "the other side keeps it on TCP (`viaduct ls` of that process says why)";
   }

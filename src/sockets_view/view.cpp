@@ -92,6 +92,13 @@ Flow flow_of(const StreamControl& control, int which) {
           direction.tally.wakes.load(std::memory_order_relaxed)};
 }
 
+// What both ends have measured, where they have.
+std::string costs_of(const Socket& socket) {
+  if (socket.ring_cost_ns == 0 || socket.tcp_cost_ns == 0) return "";
+  return fmt::format(" ({:.1f} us of processor time for each, against {:.1f}); tried again later",
+                     static_cast<double>(socket.ring_cost_ns) / 1000, static_cast<double>(socket.tcp_cost_ns) / 1000);
+}
+
 std::string why_not(const Socket& socket, const Reading& reading) {
   if (socket.state == "LISTEN") return "listening";
   if (!socket.connected()) return "not connected";
@@ -99,6 +106,7 @@ std::string why_not(const Socket& socket, const Reading& reading) {
   if (socket.attached && socket.out.route != Route::tcp_again && socket.in.route != Route::tcp_again)
     return "the two sides have met: over rings with the next calls of both";
   const auto why = static_cast<Why>(reading.why);
+  if (why == Why::dearer || (why == Why::accelerated && socket.dearer)) return words(Why::dearer) + costs_of(socket);
   return why == Why::accelerated ? words(Why::handed_back) : words(why);
 }
 
@@ -112,6 +120,14 @@ std::string look_into_stream(Socket& socket, const Reading& reading) {
   const auto& control = *segment->as<const StreamControl>();
   socket.out = flow_of(control, reading.side);
   socket.in = flow_of(control, 1 - reading.side);
+  for (const sockets::Direction& direction : control.direction) {
+    const std::uint64_t ring = direction.path.ring_cost.load(std::memory_order_relaxed),
+                        tcp = direction.path.tcp_cost.load(std::memory_order_relaxed);
+    if (ring == 0 || tcp == 0) continue;
+    socket.ring_cost_ns += ring;
+    socket.tcp_cost_ns += tcp;
+  }
+  socket.dearer = control.direction[reading.side].sending.dearer.load(std::memory_order_relaxed) != 0;
   socket.peer_pid = control.end[1 - reading.side].pid.load(std::memory_order_relaxed);
   if (socket.peer_pid != 0) return "";
   socket.attached = false;

@@ -19,7 +19,7 @@ namespace viaduct::sockets_view {
 enum class Route {
   tcp,        // the kernel's connection
   ring,       // or the next send will go there: both sides are ready, and who never sends back has nothing to wait for
-  tcp_again,  // handed back, for good
+  tcp_again,  // handed back, for good or for a while
 };
 const char* word_for(Route route);  // "tcp", "ring", "tcp"
 
@@ -40,7 +40,11 @@ struct Socket {
   bool attached = false;    // both sides have met; the flows say the rest
   int peer_pid = 0;         // attached: who took the other end
   Flow out, in;
-  std::string why;  // where a direction is not on the ring; otherwise empty
+  // What a message costs both ends in processor time, as they have measured it where most wake somebody; 0: they have
+  // not.
+  std::uint64_t ring_cost_ns = 0, tcp_cost_ns = 0;
+  bool dearer = false;  // so that it rests on TCP, or is looked at again just now
+  std::string why;      // where a direction is not on the ring; otherwise empty
 
   bool connected() const { return state != "LISTEN" && state != "UNCONN"; }
   bool on_rings() const { return attached && out.route == Route::ring && in.route == Route::ring; }

@@ -92,6 +92,32 @@ TEST_F(Ls, AnIdlePairUsesNoProcessorTime) {
   pair.client.talk(10);
 }
 
+// With a judge that finds TCP cheaper whenever it looks.
+TEST_F(Ls, SaysThatAConnectionRestsOnTcpAndWhatItCosts) {
+  const Variables finds_tcp_cheaper{{"VIADUCT_SOCKETS_JUDGE", "always"}};
+  Talker server(Under::run, {"serve"}, finds_tcp_cheaper);
+  Talker client(Under::run, {"call", std::to_string(server.first())}, finds_tcp_cheaper);
+  json rests, again;
+  const auto path = [](const json& side) { return side["out"]["path"].get<std::string>(); };
+  for (int batch = 0; batch < 300 && again.empty(); ++batch) {
+    client.talk(3);
+    const json seen = sockets_of(client.number())[0];
+    if (path(seen) == "tcp" && !seen["tcp_cost_ns"].is_null()) rests = seen;
+    if (!rests.empty() && path(seen) == "ring") again = seen;
+  }
+  ASSERT_FALSE(rests.empty());
+  EXPECT_EQ(rests["attached"], true);
+  EXPECT_GT(rests["ring_cost_ns"], 0);
+  EXPECT_GT(rests["tcp_cost_ns"], 0);
+  EXPECT_THAT(
+      rests["why"].get<std::string>(),
+      ContainsRegex("^most messages wake somebody, and cost more than over TCP \\([0-9.]+ us of processor time for "
+                    "each, against [0-9.]+\\); tried again later$"));
+  ASSERT_FALSE(again.empty()) << "it was not tried again";
+  client.talk(100);
+  EXPECT_GT(sockets_of(client.number())[0]["out"]["messages"], rests["out"]["messages"]) << "over the ring";
+}
+
 TEST_F(Ls, PrintsATable) {
   Pair pair;
   pair.talk_until_on_the_ring();
