@@ -68,11 +68,16 @@ ConduitLink::~ConduitLink() {
   if (!partner_ || !opened_) return;
   start({0, Work::close});
   conduit_->close();
-  partner_->finish();
+  finish();
 }
 
 void ConduitLink::start(Job job) {
   partner_->start(std::bit_cast<std::uint64_t>(job));
+}
+
+void ConduitLink::finish() {
+  while (!partner_->has_finished() && conduit_->turn()) continue;
+  partner_->finish();
 }
 
 void ConduitLink::do_there(Job job) {
@@ -99,7 +104,7 @@ void ConduitLink::open() {
   opened_ = true;
   start({0, Work::open});
   conduit_->open(Conduit::Side::here);
-  partner_->finish();
+  finish();
 }
 
 double ConduitLink::one_way_ns(std::uint32_t count, std::size_t size) {
@@ -110,7 +115,7 @@ double ConduitLink::one_way_ns(std::uint32_t count, std::size_t size) {
   conduit_->ping(count, size);
   const std::uint64_t ended = Clock::steady().now_ns();
   conduit_->settle();
-  partner_->finish();
+  finish();
   return static_cast<double>(ended - began) / 2 / count;
 }
 
@@ -123,7 +128,7 @@ double ConduitLink::per_message_ns(std::uint32_t count, std::size_t size) {
   conduit_->receive(kToken);
   const std::uint64_t ended = Clock::steady().now_ns();
   conduit_->settle();
-  partner_->finish();
+  finish();
   return static_cast<double>(ended - began) / count;
 }
 

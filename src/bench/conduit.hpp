@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/fd.hpp"
@@ -30,6 +32,8 @@ class Conduit {
   virtual void receive(std::size_t size) = 0;
   // What was sent needs nothing more from this process.
   virtual void settle() {}
+  // What the other end may still wait for from this process, once more. False: for nothing.
+  virtual bool turn() { return false; }
 
   // The halves of a ping-pong, and of a stream.
   virtual void ping(std::uint32_t count, std::size_t size);
@@ -54,6 +58,14 @@ class Meeting {
   int end_ = -1;
 };
 
+// Two hosts that are network namespaces: each end opens its sockets in its own.
+struct TwoEnds {
+  std::string near, far;                 // IP addresses
+  std::function<void(bool near)> enter;  // what this thread opens from now on belongs there
+
+  const std::string& of(bool here) const { return here ? near : far; }
+};
+
 // A conduit and the partner at its other end.
 class ConduitLink {
  public:
@@ -64,6 +76,7 @@ class ConduitLink {
   double per_message_ns(std::uint32_t count, std::size_t size);  // of a stream, acknowledged once at the end
   void open();                                                   // both ends, if they are not yet
   Conduit& conduit() { return *conduit_; }
+  pid_t partner() const { return partner_->process(); }
 
  private:
   enum class Work : std::uint32_t { open, pong, drain, close };
@@ -79,6 +92,7 @@ class ConduitLink {
 
   explicit ConduitLink(std::unique_ptr<Conduit> conduit) : conduit_(std::move(conduit)) {}
   void start(Job job);
+  void finish();
   void do_there(Job job);
   static constexpr std::size_t kToken = 4;  // a message that says: I am awake, or, all has come
 
@@ -94,7 +108,12 @@ Result<std::unique_ptr<Conduit>> make_raw_channel();
 enum class Waits { sleeping, spinning };
 Result<std::unique_ptr<Conduit>> make_unix(Waits waits);
 Result<std::unique_ptr<Conduit>> make_tcp(Waits waits);
-// The provider `shm` of libfabric, RDM endpoints. An error says why there is none here.
-Result<std::unique_ptr<Conduit>> make_fabric();
+// A provider of libfabric, RDM endpoints. An error says why there is none here.
+struct FabricOptions {
+  std::string provider = "shm";
+  std::optional<TwoEnds> hosts{};  // for providers that go between them
+};
+Status look_for_fabric(const std::string& provider);
+Result<std::unique_ptr<Conduit>> make_fabric(const FabricOptions& options = {});
 
 }  // namespace viaduct::bench

@@ -1,4 +1,4 @@
-// A conduit over libfabric's provider `shm`: reliable datagram endpoints through the public interface, polled, with the
+// A conduit over a provider of libfabric: reliable datagram endpoints through the public interface, polled, with the
 // settings that the library has by default. Built where its headers are; the library itself is looked for at run time.
 #include "bench/conduit.hpp"
 
@@ -42,16 +42,22 @@ struct Library {
            find(fabric, "fi_fabric") && find(strerror, "fi_strerror");
   }
 
-  fi_info* ask_for_shm() const {
+  // At an address of this host's, where that is not empty.
+  fi_info* ask_for(const std::string& provider, const std::string& address = {}, const std::string& port = {}) const {
     fi_info* const hints = dupinfo(nullptr);
     hints->ep_attr->type = FI_EP_RDM;
     hints->caps = FI_MSG;
     hints->mode = FI_CONTEXT;
     hints->domain_attr->threading = FI_THREAD_DOMAIN;
     hints->domain_attr->av_type = FI_AV_TABLE;
-    hints->fabric_attr->prov_name = ::strdup("shm");
+    hints->fabric_attr->prov_name = ::strdup(provider.c_str());
     fi_info* found = nullptr;
-    (void)getinfo(kVersion, nullptr, nullptr, 0, hints, &found);
+    if (address.empty()) {
+      (void)getinfo(kVersion, nullptr, nullptr, 0, hints, &found);
+    } else {
+      hints->addr_format = FI_SOCKADDR_IN;
+      (void)getinfo(kVersion, address.c_str(), port.c_str(), FI_SOURCE, hints, &found);
+    }
     freeinfo(hints);
     return found;
   }
@@ -59,11 +65,16 @@ struct Library {
 
 class FabricConduit final : public Conduit {
  public:
-  FabricConduit(Meeting meeting, Memory buffer) : meeting_(std::move(meeting)), buffer_(std::move(buffer)) {}
+  FabricConduit(FabricOptions options, Meeting meeting, Memory buffer)
+      : options_(std::move(options)), meeting_(std::move(meeting)), buffer_(std::move(buffer)) {}
 
   void open(Side side) override {
     meeting_.choose(side);
-    if (!library_.load() || (info_ = library_.ask_for_shm()) == nullptr) give_up("libfabric has no provider shm");
+    const bool here = side == Side::here;
+    if (options_.hosts) options_.hosts->enter(here);
+    if (!library_.load() || (info_ = options_.hosts ? library_.ask_for(options_.provider, options_.hosts->of(here), "0")
+                                                    : library_.ask_for(options_.provider)) == nullptr)
+      give_up(fmt::format("libfabric has no provider {}", options_.provider));
     inject_ = info_->tx_attr->inject_size;
     check(library_.fabric(info_->fabric_attr, &fabric_, nullptr), "fi_fabric");
     check(fi_domain(fabric_, info_, &domain_, nullptr), "fi_domain");
@@ -154,6 +165,7 @@ class FabricConduit final : public Conduit {
 
   static constexpr std::uint32_t kReceives = 2 * kWindow;
 
+  const FabricOptions options_;
   Meeting meeting_;
   Memory buffer_;
   Library library_;
@@ -175,11 +187,11 @@ class FabricConduit final : public Conduit {
 };
 
 // In a child: the library keeps state that a fork would take along.
-bool has_provider() {
+bool has_provider(const std::string& name) {
   const pid_t child = ::fork();
   if (child == 0) {
     Library library;
-    ::_exit(library.load() && library.ask_for_shm() != nullptr ? 0 : 1);
+    ::_exit(library.load() && library.ask_for(name) != nullptr ? 0 : 1);
   }
   int status = 1;
   return child > 0 && ::waitpid(child, &status, 0) == child && status == 0;
@@ -187,15 +199,20 @@ bool has_provider() {
 
 }  // namespace
 
-Result<std::unique_ptr<Conduit>> make_fabric() {
+Status look_for_fabric(const std::string& provider) {
   void* const library = ::dlopen("libfabric.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return Error(ENOENT, "libfabric.so.1 is not installed (Debian: libfabric1)");
   ::dlclose(library);
-  if (!has_provider()) return Error(ENODEV, "this libfabric has no provider shm");
+  if (!has_provider(provider)) return Error(ENODEV, "this libfabric has no provider " + provider);
+  return {};
+}
+
+Result<std::unique_ptr<Conduit>> make_fabric(const FabricOptions& options) {
+  VIADUCT_CHECK(look_for_fabric(options.provider));
   Meeting meeting;
   VIADUCT_CHECK(meeting.prepare());
   VIADUCT_TRY(Memory buffer, Memory::make(Conduit::kMostBytes));
-  return std::unique_ptr<Conduit>(std::make_unique<FabricConduit>(std::move(meeting), std::move(buffer)));
+  return std::unique_ptr<Conduit>(std::make_unique<FabricConduit>(options, std::move(meeting), std::move(buffer)));
 }
 
 }  // namespace viaduct::bench
@@ -204,8 +221,12 @@ Result<std::unique_ptr<Conduit>> make_fabric() {
 
 namespace viaduct::bench {
 
-Result<std::unique_ptr<Conduit>> make_fabric() {
+Status look_for_fabric(const std::string&) {
   return Error(ENOSYS, "built without libfabric's headers (Debian: libfabric-dev)");
+}
+
+Result<std::unique_ptr<Conduit>> make_fabric(const FabricOptions& options) {
+  return look_for_fabric(options.provider).error();
 }
 
 }  // namespace viaduct::bench

@@ -36,6 +36,7 @@ class Vipl final : public ViplConduit {
   void send(std::size_t size) override;
   void receive(std::size_t size) override;
   void settle() override;
+  bool turn() override;
   void ping(std::uint32_t count, std::size_t size) override;
   void pong(std::uint32_t count, std::size_t size) override;
   void stream(std::uint32_t count, std::size_t size) override;
@@ -49,6 +50,9 @@ class Vipl final : public ViplConduit {
   VIP_DESCRIPTOR* receive_descriptor(std::uint32_t i) { return descriptors_ + i; }
   VIP_DESCRIPTOR* send_descriptor(std::uint32_t i) { return descriptors_ + kReceives + i % kSends; }
   void make_memory();
+  void connect(VIP_VI_HANDLE vi, const std::string& name) {
+    adapter_.connect(vi, side_, name, options_.hosts ? options_.hosts->near : std::string());
+  }
   void connect_idle_vis();
   void learn_remote_memory();
 
@@ -119,6 +123,7 @@ void Vipl::make_memory() {
 void Vipl::open(Side side) {
   side_ = side;
   meeting_.choose(side);
+  if (options_.hosts) options_.hosts->enter(side == Side::here);
   adapter_.open();
   make_memory();
   if (options_.completion == Completion::completion_queue)
@@ -131,7 +136,7 @@ void Vipl::open(Side side) {
     descriptor->DS[0].Local = {{.Address = data_}, data_handle_, static_cast<VIP_UINT32>(kMostBytes)};
     must(VipPostRecv(vi_, descriptor, descriptors_handle_), "VipPostRecv");
   }
-  adapter_.connect(vi_, side, name_);
+  connect(vi_, name_);
   connect_idle_vis();
   learn_remote_memory();
 }
@@ -141,7 +146,7 @@ void Vipl::connect_idle_vis() {
   constexpr std::size_t kSmall = 4096;
   for (std::uint32_t i = 0; i < options_.idle_vis; ++i) {
     idle_.push_back(adapter_.create_vi(options_.level, kSmall, cq_));
-    adapter_.connect(idle_.back(), side_, name_ + "i");
+    connect(idle_.back(), name_ + "i");
   }
 }
 
@@ -209,6 +214,14 @@ void Vipl::send(std::size_t size) {
 void Vipl::settle() {
   reap(0);
   repost();
+}
+
+// Between hosts the last acknowledgement leaves when this process calls again.
+bool Vipl::turn() {
+  if (!options_.hosts) return false;
+  VIP_DESCRIPTOR* none = nullptr;
+  if (VipRecvDone(vi_, &none) == VIP_SUCCESS) give_up("a message nobody sent");
+  return true;
 }
 
 // ---- receiving

@@ -26,6 +26,7 @@ struct ViplOptions {
   VIP_RELIABILITY_LEVEL level = VIP_SERVICE_RELIABLE_DELIVERY;
   bool engine_memory = false;  // data in memory that the other process can map
   std::uint32_t idle_vis = 0;  // further connected VIs on the same completion queue
+  std::optional<TwoEnds> hosts{};
 };
 
 class ViplConduit : public Conduit {

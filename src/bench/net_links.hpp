@@ -1,14 +1,14 @@
-// Ways for bytes to go from one host to another: Viaduct's sessions, kernel TCP, and bare UDP. Each has a near end in
-// this process and a far end in a partner process; the hosts are two network namespaces.
+// Ways for bytes to go from one host to another: Viaduct's sessions, kernel TCP, and bare frames and datagrams. Each
+// has a near end in this process and a far end in a partner process; the hosts are two network namespaces.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "base/result.hpp"
+#include "bench/conduit.hpp"
 
 namespace viaduct::bench {
 
@@ -30,13 +30,15 @@ class NetLink {
 };
 
 struct NetEnds {
-  std::string near, far;                 // addresses
-  std::function<void(bool left)> enter;  // the namespace that sockets belong to from now on
+  TwoEnds hosts;
+  std::string near_interface, far_interface;
 };
 
 // A name is offered once on a host: each link has a well-known port of its own.
 Result<std::unique_ptr<NetLink>> make_session_link(const NetEnds& ends, bool spin, std::uint16_t port);
-Result<std::unique_ptr<NetLink>> make_tcp_link(const NetEnds& ends, bool spin);
-Result<std::unique_ptr<NetLink>> make_bare_udp_link(const NetEnds& ends);  // streams by UDP_SEGMENT and UDP_GRO
+Result<std::unique_ptr<NetLink>> make_packet_session_link(const NetEnds& ends);  // over the MAC `packet`; it spins
+Result<std::unique_ptr<NetLink>> make_tcp_link(const NetEnds& ends, bool spin, std::uint16_t port);
+Result<std::unique_ptr<NetLink>> make_bare_udp_link(const NetEnds& ends);     // streams by UDP_SEGMENT and UDP_GRO
+Result<std::unique_ptr<NetLink>> make_bare_packet_link(const NetEnds& ends);  // only round trips
 
 }  // namespace viaduct::bench

@@ -1,5 +1,6 @@
 #include "bench/partner.hpp"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -54,6 +55,11 @@ void Partner::start(std::uint64_t count) {
 void Partner::finish() {
   std::uint64_t count = 0;
   if (!read_whole(answers_.get(), &count, sizeof count)) std::terminate();
+}
+
+bool Partner::has_finished() const {
+  pollfd answer{answers_.get(), POLLIN, 0};
+  return ::poll(&answer, 1, 0) > 0;
 }
 
 Placement placement() {

@@ -24,7 +24,9 @@ class Partner {
   ~Partner();
 
   void start(std::uint64_t count);
-  void finish();  // returns when body has
+  void finish();              // returns when body has
+  bool has_finished() const;  // finish() will not wait
+  pid_t process() const { return child_; }
 
  private:
   Partner(pid_t child, Fd commands, Fd answers);

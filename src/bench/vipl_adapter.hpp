@@ -17,7 +17,8 @@ class ViplAdapter {
   VIP_MEM_HANDLE register_memory(void* at, std::size_t size);
   void deregister_memory(void* at, VIP_MEM_HANDLE handle);
   VIP_VI_HANDLE create_vi(VIP_RELIABILITY_LEVEL level, std::size_t max_transfer, VIP_CQ_HANDLE receives);
-  void connect(VIP_VI_HANDLE vi, Conduit::Side side, const std::string& name);
+  // `here` waits and `there` asks for it: on this host, or at an IPv4 address.
+  void connect(VIP_VI_HANDLE vi, Conduit::Side side, const std::string& name, const std::string& host = {});
   VIP_NIC_HANDLE nic() const { return nic_; }
 
  private:

@@ -43,6 +43,13 @@ Result<std::unique_ptr<PingAnswerer>> PingAnswerer::open(std::uint16_t port) {
   return answerer;
 }
 
+Result<std::unique_ptr<PingAnswerer>> PingAnswerer::over(std::unique_ptr<nic::Mac> cable) {
+  std::unique_ptr<PingAnswerer> answerer(new PingAnswerer);
+  VIADUCT_TRY(answerer->node_, Node::over(std::move(cable), {}, *answerer->memory_));
+  VIADUCT_CHECK(answerer->node_->offer(kPingName));
+  return answerer;
+}
+
 std::size_t PingAnswerer::peers() const {
   return node_->station().sessions();
 }
@@ -91,6 +98,14 @@ Result<std::unique_ptr<Pinger>> Pinger::open(const std::string& host, std::uint6
   std::unique_ptr<Pinger> pinger(new Pinger(host, timeout_ns));
   VIADUCT_TRY(pinger->node_, Node::open({}, *pinger->memory_));
   VIADUCT_TRY(pinger->route_, pinger->node_->route_to(host));
+  VIADUCT_CHECK(pinger->meet());
+  return pinger;
+}
+
+Result<std::unique_ptr<Pinger>> Pinger::over(std::unique_ptr<nic::Mac> cable, std::uint64_t timeout_ns) {
+  std::unique_ptr<Pinger> pinger(new Pinger(cable->name(), timeout_ns));
+  VIADUCT_TRY(pinger->node_, Node::over(std::move(cable), {}, *pinger->memory_));
+  VIADUCT_TRY(pinger->route_, pinger->node_->route_to({}));
   VIADUCT_CHECK(pinger->meet());
   return pinger;
 }
@@ -187,7 +202,7 @@ Result<std::vector<std::uint64_t>> Pinger::round_trips(std::uint32_t count, bool
   return times;
 }
 
-Result<double> Pinger::bulk(Way way, std::size_t size, std::uint64_t bytes, std::uint64_t most_ns) {
+Result<double> Pinger::bulk(Way way, std::size_t size, std::uint64_t bytes, std::uint64_t most_ns, bool spin) {
   constexpr std::uint64_t kUnderWay = 8;
   in_bulk_ = true;
   const std::uint64_t begun_before = transferred_;
@@ -205,10 +220,10 @@ Result<double> Pinger::bulk(Way way, std::size_t size, std::uint64_t bytes, std:
       ++begun;
     }
     const std::uint64_t before = transferred_;
-    VIADUCT_CHECK(wait("bulk data was not taken", true, [&] { return transferred_ > before || failed_ > 0; }));
+    VIADUCT_CHECK(wait("bulk data was not taken", spin, [&] { return transferred_ > before || failed_ > 0; }));
     if (failed_ > 0) return Error(EPROTO, "the other side's memory cannot be reached");
   }
-  VIADUCT_CHECK(wait("bulk data was not taken", true, [&] { return transferred_ + failed_ >= begun; }));
+  VIADUCT_CHECK(wait("bulk data was not taken", spin, [&] { return transferred_ + failed_ >= begun; }));
   in_bulk_ = false;
   if (failed_ > 0) return Error(EPROTO, "the other side's memory cannot be reached");
   return static_cast<double>(size) * static_cast<double>(transferred_ - begun_before) /

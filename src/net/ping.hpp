@@ -12,10 +12,11 @@ namespace viaduct::net {
 
 inline constexpr const char* kPingName = "viaduct-ping";
 
-// Answers whoever asks: echoes messages, and has a megabyte of memory that anybody may write and read.
+// Answers whoever asks: echoes messages, and has memory that anybody may write and read.
 class PingAnswerer {
  public:
   static Result<std::unique_ptr<PingAnswerer>> open(std::uint16_t port);
+  static Result<std::unique_ptr<PingAnswerer>> over(std::unique_ptr<nic::Mac> cable);
   ~PingAnswerer();
 
   // One turn, sleeping for at most so long where nothing happens.
@@ -31,13 +32,14 @@ class PingAnswerer {
   std::unique_ptr<Node> node_;
 };
 
-// The other end: one connection to an answerer. Its memory is a megabyte.
+// The other end: one connection to an answerer, whose memory is as large as this one's.
 class Pinger {
  public:
-  static constexpr std::size_t kMemory = 1 << 20;
+  static constexpr std::size_t kMemory = 4 << 20;
 
   // Connects to "HOST" or "HOST:PORT". Nothing that it waits for may take longer than the timeout.
   static Result<std::unique_ptr<Pinger>> open(const std::string& host, std::uint64_t timeout_ns);
+  static Result<std::unique_ptr<Pinger>> over(std::unique_ptr<nic::Mac> cable, std::uint64_t timeout_ns);
   ~Pinger();
 
   // 4 bytes there and back, `count` times, looking all the time or sleeping in between; nanoseconds of each.
@@ -45,7 +47,7 @@ class Pinger {
   enum class Way : std::uint8_t { put, get };
   // Transfers of `size` bytes, a few under way at a time, until `bytes` in all have gone or so much time has passed.
   // Bytes per second.
-  Result<double> bulk(Way way, std::size_t size, std::uint64_t bytes, std::uint64_t most_ns);
+  Result<double> bulk(Way way, std::size_t size, std::uint64_t bytes, std::uint64_t most_ns, bool spin = true);
   // Nothing is owed to the other side any more, which may then stand still for a while.
   bool drain();
 
