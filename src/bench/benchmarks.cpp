@@ -16,6 +16,8 @@ Result<Report> run_nic_model(const Options& options);
 Result<Report> run_nic_packet(const Options& options);
 Result<Report> run_net_latency(const Options& options);
 Result<Report> run_net_bandwidth(const Options& options);
+Result<Report> run_net_loss(const Options& options);
+Result<Report> run_net_many(const Options& options);
 Result<Report> run_via_latency(const Options& options);
 Result<Report> run_via_bandwidth(const Options& options);
 Result<Report> run_via_registration(const Options& options);
@@ -47,8 +49,12 @@ constexpr Benchmark kBenchmarks[] = {
      "the firmware in virtual time on the paper's card, against the paper (Tigon firmware, all figures and tables)",
      run_nic_model},
     {"nic-packet", "the inline adapter on a real interface, against a bare packet socket and UDP", run_nic_packet},
-    {"net-latency", "messages between two hosts over UDP, against kernel TCP and bare UDP", run_net_latency},
-    {"net-bandwidth", "bulk data between two hosts over UDP, against kernel TCP and bare UDP", run_net_bandwidth},
+    {"net-latency", "messages between two hosts, against kernel TCP, libfabric, and bare UDP and frames",
+     run_net_latency},
+    {"net-bandwidth", "bulk data between two hosts, and what they cost, against kernel TCP, libfabric and bare UDP",
+     run_net_bandwidth},
+    {"net-loss", "bulk data between two hosts when one frame in a hundred is lost, against TCP", run_net_loss},
+    {"net-many", "500 idle virtual interfaces to another host, and eight hosts that send to one", run_net_many},
     {"via-latency", "messages over virtual interfaces, 4 B to 32 KB (SOVIA, figure 5)", run_via_latency},
     {"via-bandwidth", "streams over virtual interfaces, 4 B to 4 MB (SOVIA, figures 7 and 8)", run_via_bandwidth},
     {"via-registration", "registering memory against copying (SOVIA, figure 6, tables 2 and 3)", run_via_registration},

@@ -47,9 +47,12 @@ Result<Report> run_net_bandwidth(const Options& options) {
         VIADUCT_TRY(path, add_path(row.who, *networks, row.cable));
       }
       const std::uint64_t bytes = (options.quick ? 4 << 20 : 64 << 20) / (row.who.name == kRxd ? kSlowPart : 1);
-      auto* const reading = new StreamReading(path, row.size, std::max<std::uint64_t>(bytes, row.size));
-      measurements.push_back([=] { return reading->gigabits(); });
-      measurements.push_back([=] { return reading->ns_per_kb(); });
+      auto* const reading = new TwoNumbers([=, size = row.size] {
+        const NetPath::Streamed streamed = path->stream(size, std::max<std::uint64_t>(bytes, size));
+        return std::pair(streamed.gigabits, streamed.ns_per_kb);
+      });
+      measurements.push_back([=] { return reading->first(); });
+      measurements.push_back([=] { return reading->second(); });
     }
     return measurements;
   });

@@ -3,6 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <tuple>
+#include <utility>
+
 #include "base/topology.hpp"
 #include "bench/conduit_vipl.hpp"
 #include "bench/net_links.hpp"
@@ -81,10 +84,7 @@ class ConduitPath final : public NetPath {
 };
 
 NetEnds ends_of(const TwoNetworks& networks, int cable) {
-  return {{TwoNetworks::address(cable, true), TwoNetworks::address(cable, false),
-           [&networks](bool near) { networks.enter(near); }},
-          TwoNetworks::interface(cable, true),
-          TwoNetworks::interface(cable, false)};
+  return {hosts_of(networks, cable), TwoNetworks::interface(cable, true), TwoNetworks::interface(cable, false)};
 }
 
 std::uint16_t next_port() {
@@ -94,11 +94,16 @@ std::uint16_t next_port() {
 
 NetWho fabric_path(const char* name, const char* provider) {
   return {name, Kind::peer, [provider](const TwoNetworks& networks, int cable) {
-            return ConduitPath::make(make_fabric({provider, ends_of(networks, cable).hosts}));
+            return ConduitPath::make(make_fabric({provider, hosts_of(networks, cable)}));
           }};
 }
 
 }  // namespace
+
+TwoEnds hosts_of(const TwoNetworks& networks, int cable) {
+  return {TwoNetworks::address(cable, true), TwoNetworks::address(cable, false),
+          [&networks](bool near) { networks.enter(near); }};
+}
 
 NetPath::Streamed NetPath::stream(std::size_t size, std::uint64_t bytes) {
   const auto used = [&] { return own_processor_time_ns(::getpid()) + own_processor_time_ns(far_process()); };
@@ -107,11 +112,9 @@ NetPath::Streamed NetPath::stream(std::size_t size, std::uint64_t bytes) {
   return {rate, (used() - before) * 1024 / static_cast<double>(bytes)};
 }
 
-double StreamReading::take(std::optional<double>& wanted, std::optional<double>& other) {
+double TwoNumbers::take(std::optional<double>& wanted, std::optional<double>& other) {
   if (!wanted) {
-    const NetPath::Streamed streamed = path_->stream(size_, bytes_);
-    gigabits_ = streamed.gigabits;
-    ns_per_kb_ = streamed.ns_per_kb;
+    std::tie(first_, second_) = run_();
   } else {
     other.reset();
   }
@@ -130,8 +133,8 @@ NetWho session_by_packet_path() {
 }
 NetWho vipl_path() {
   return {kViplByNet, Kind::us, [](const TwoNetworks& networks, int cable) -> Result<std::unique_ptr<NetPath>> {
-            VIADUCT_TRY(std::unique_ptr<Conduit> conduit, make_vipl({.transfer = ViplOptions::Transfer::rdma_write,
-                                                                     .hosts = ends_of(networks, cable).hosts}));
+            VIADUCT_TRY(std::unique_ptr<Conduit> conduit,
+                        make_vipl({.transfer = ViplOptions::Transfer::rdma_write, .hosts = hosts_of(networks, cable)}));
             return ConduitPath::make(std::move(conduit));
           }};
 }

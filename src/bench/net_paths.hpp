@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/bench.hpp"
+#include "bench/conduit.hpp"
 #include "bench/suite.hpp"
 #include "bench/veth_lab.hpp"
 
@@ -58,25 +59,24 @@ NetWho bare_packet_path();
 // Those of libfabric that are here; why another is not, goes into the notes.
 std::vector<NetWho> fabric_paths(Suite& suite);
 
+TwoEnds hosts_of(const TwoNetworks& networks, int cable);
 // As long as the process that measures.
 Result<NetPath*> add_path(const NetWho& who, const TwoNetworks& networks, int cable);
 // Cables 0, 1, ... with these MTUs; this thread measures from now on.
 Result<TwoNetworks*> join_networks(const std::vector<unsigned>& mtus);
 
 // One run gives two numbers: whichever is asked for first, measures; the other one is taken from it.
-class StreamReading {
+class TwoNumbers {
  public:
-  StreamReading(NetPath* path, std::size_t size, std::uint64_t bytes) : path_(path), size_(size), bytes_(bytes) {}
-  double gigabits() { return take(gigabits_, ns_per_kb_); }
-  double ns_per_kb() { return take(ns_per_kb_, gigabits_); }
+  explicit TwoNumbers(std::function<std::pair<double, double>()> run) : run_(std::move(run)) {}
+  double first() { return take(first_, second_); }
+  double second() { return take(second_, first_); }
 
  private:
   double take(std::optional<double>& wanted, std::optional<double>& other);
 
-  NetPath* const path_;
-  const std::size_t size_;
-  const std::uint64_t bytes_;
-  std::optional<double> gigabits_, ns_per_kb_;
+  const std::function<std::pair<double, double>()> run_;
+  std::optional<double> first_, second_;
 };
 
 }  // namespace viaduct::bench
