@@ -36,6 +36,8 @@ constexpr Setting kSettings[] = {
      "seconds after which a process on another host that owes an answer is taken for dead"},
     {"VIADUCT_MEMNET_SERVER", SettingKind::text, "tcp-server", "NAME, or HOST/NAME",
      "the TCP server (`viaduct tcp-server`) of programs that use memnet.h"},
+    {"VIADUCT_FABRIC_PATHS", SettingKind::boolean, "off", "on|off",
+     "on: programs of libfabric, such as those of `viaduct mpirun`, say by which path they reach each peer"},
     {"VIADUCT_SOCKETS", SettingKind::boolean, "on", "on|off",
      "off: a program under `viaduct run` keeps the kernel's TCP"},
     {"VIADUCT_SOCKETS_AFTER", SettingKind::number, "5", "1..65536",

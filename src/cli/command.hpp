@@ -62,6 +62,8 @@ void add_run(CLI::App& app);
 // How many words of the command line are ours: behind `run`'s options everything belongs to the program, however it
 // looks. Keeps the rest for `run`.
 int cut_off_program(const CLI::App& app, int argc, char** argv);
+int cut_off_mpirun(int argc, char** argv);
+void add_mpirun(CLI::App& app);
 void add_ls(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_handback(CLI::App& app);

@@ -5,7 +5,6 @@
 #include <viaduct/version.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/config.hpp"
+#include "cli/become.hpp"
 #include "cli/command.hpp"
 #include "cli/preload_library.hpp"
 #include "cli/program_file.hpp"
@@ -73,17 +73,6 @@ void prepare_environment(const Options& options, const PreloadLibrary& library) 
   if (!options.peers.empty()) ::setenv("VIADUCT_PEERS", options.peers.c_str(), 1);
 }
 
-[[nodiscard]] ExitCode become(std::vector<std::string> words) {
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  std::fflush(nullptr);
-  ::execvp(argv[0], argv.data());
-  const int fault = errno;
-  warn(Error::from_code(fault, fmt::format("run {}", words[0])).message());
-  return fault == ENOENT ? ExitCode::not_found : ExitCode::not_runnable;
-}
-
 std::vector<std::string> words;  // the program and its arguments
 
 ExitCode run_program(const Options& options) {
@@ -125,6 +114,7 @@ bool takes_value(const CLI::App& command, const std::string& word) {
 }  // namespace
 
 int cut_off_program(const CLI::App& app, int argc, char** argv) {
+  if (argc >= 2 && std::string_view(argv[1]) == "mpirun") return cut_off_mpirun(argc, argv);
   if (argc < 2 || std::string_view(argv[1]) != "run") return argc;
   const CLI::App& command = *app.get_subcommand("run");
   int at = 2;

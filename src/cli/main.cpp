@@ -13,8 +13,8 @@ using AddCommand = void (*)(CLI::App&);
 
 // The table of contents, in the order of `viaduct --help`.
 constexpr AddCommand kCommands[] = {
-    add_demo, add_run,   add_ls,  add_doctor, add_handback,   add_info,
-    add_top,  add_bench, add_nic, add_ping,   add_tcp_server,
+    add_demo, add_run, add_mpirun, add_ls,  add_doctor, add_handback,
+    add_info, add_top, add_bench,  add_nic, add_ping,   add_tcp_server,
 };
 
 constexpr const char* kVersion = "viaduct " VIADUCT_VERSION;

@@ -1,6 +1,7 @@
 #include "fabric/completion_queue.hpp"
 
 #include <rdma/fi_errno.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
@@ -13,6 +14,8 @@
 namespace viaduct::fabric {
 
 namespace {
+
+constexpr unsigned kLooksBeforeYield = 500;
 
 // An entry of each format is the beginning of the longest.
 std::size_t size_of(fi_cq_format format) {
@@ -69,8 +72,13 @@ ssize_t CompletionQueue::take(std::byte* buffer, std::size_t count, fi_addr_t* s
 ssize_t CompletionQueue::read(void* buffer, std::size_t count, fi_addr_t* sources) {
   if (!has_any()) {
     sleeper_.progress();
-    if (!has_any()) return -FI_EAGAIN;
+    if (!has_any()) {
+      // Programs ask again and again. Whoever they wait for may need this very processor.
+      if (vain_looks_.fetch_add(1, std::memory_order_relaxed) >= kLooksBeforeYield) ::sched_yield();
+      return -FI_EAGAIN;
+    }
   }
+  vain_looks_.store(0, std::memory_order_relaxed);
   return count == 0 ? 0 : take(static_cast<std::byte*>(buffer), count, sources);
 }
 

@@ -53,6 +53,7 @@ class CompletionQueue final : public fid_cq {
   std::deque<Completed> entries_;
   std::atomic<std::size_t> count_{0};
   std::atomic<bool> signalled_{false};
+  std::atomic<unsigned> vain_looks_{0};  // in a row
 };
 
 }  // namespace viaduct::fabric

@@ -114,6 +114,8 @@ void Endpoint::control(mx::Partner* partner, std::uint32_t word, std::span<const
       return hear_answer(partner, bytes);
     case RemoteWord::notice:
       return hear_notice(bytes);
+    case RemoteWord::rank:
+      return hear_rank(partner, bytes);
   }
 }
 

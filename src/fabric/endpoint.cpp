@@ -169,9 +169,12 @@ mx::Partner* Endpoint::partner_at(fi_addr_t address) {
   }
   mx::Partner* const partner = below_->partner(name);
   if (partner == nullptr) return nullptr;
-  const std::lock_guard lock(lock_);
-  if (partners_.size() <= address) partners_.resize(address + 1);
-  partners_[address] = partner;
+  {
+    const std::lock_guard lock(lock_);
+    if (partners_.size() <= address) partners_.resize(address + 1);
+    partners_[address] = partner;
+  }
+  tell_rank(partner);
   return partner;
 }
 

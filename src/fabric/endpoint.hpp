@@ -3,6 +3,7 @@
 //
 // Files: endpoint.cpp (life, binding, options), messages.cpp (sending, receiving, looking), completions.cpp (what the
 // endpoint below tells), remote.cpp (reading and writing memory of peers), remote_answers.cpp (what peers ask of ours),
+// paths.cpp (VIADUCT_FABRIC_PATHS),
 // calls_message.cpp, calls_tagged.cpp, calls_rma.cpp, calls_atomic.cpp (the exported forms).
 //
 // Locks: `lock_` guards operations and keys, and is taken under that of the endpoint below, never around a call of it.
@@ -161,6 +162,10 @@ class Endpoint final : public fid_ep, private mx::Events {
   void answer_key(mx::Partner* partner, std::span<const std::byte> bytes);
   void answer_ask(mx::Partner* partner, std::span<const std::byte> bytes);
   void hear_notice(std::span<const std::byte> bytes);
+
+  // paths.cpp
+  void tell_rank(mx::Partner* partner);
+  void hear_rank(mx::Partner* partner, std::span<const std::byte> bytes);
 
   Domain& domain_;
   const std::uint64_t caps_;

@@ -17,6 +17,7 @@ enum class RemoteWord : std::uint32_t {
   ask = 3,         // Ask, then bytes to be written, or operands
   answer = 4,      // Answer, then bytes that were read
   notice = 5,      // Notice: a write with data is in place
+  rank = 6,        // Rank: of an MPI program that tells its paths
 };
 
 inline constexpr std::size_t kMostAsked = 896;  // bytes behind an Ask or an Answer
@@ -49,6 +50,9 @@ struct Answer {
 struct Notice {
   std::uint64_t data;
   std::uint64_t length;
+};
+struct Rank {
+  std::int32_t rank;  // -1: it has none
 };
 static_assert(sizeof(Key) == 32 && sizeof(Ask) == 32 && sizeof(Answer) == 16 && sizeof(Notice) == 16);
 

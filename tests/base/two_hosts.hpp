@@ -53,6 +53,7 @@ class TwoHosts {
 
   // The calling thread is there from now on, and what it starts.
   void enter(Host host) const { (void)::setns((host == left ? left_ : right_).get(), CLONE_NEWNET); }
+  int descriptor(Host host) const { return (host == left ? left_ : right_).get(); }
   // Back to where the test began, if that is permitted.
   void leave() const { (void)::setns(before_.get(), CLONE_NEWNET); }
 
