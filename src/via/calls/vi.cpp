@@ -45,7 +45,7 @@ VIP_RETURN VipCreateVi(VIP_NIC_HANDLE NicHandle, VIP_VI_ATTRIBUTES* ViAttributes
   vi->queue(true).cq = receive.get();
   if (send) send->users.fetch_add(1);
   if (receive) receive->users.fetch_add(1);
-  *ViHandle = vi->handle;
+  *ViHandle = vi->handle();
   return VIP_SUCCESS;
 }
 

@@ -37,6 +37,13 @@ constexpr std::size_t kMostTransfer = std::size_t{16} << 20;  // bytes of a mess
 constexpr std::uint32_t kKindMask = 0xff;
 constexpr std::uint32_t kWithImmediate = 0x100;
 
+constexpr std::uint32_t kind_of(std::uint32_t word) {
+  return word & kKindMask;
+}
+
+// Shorter ones are as fast through the ring: their receives are not shown.
+constexpr std::uint32_t kLeastDirect = 8u << 10;
+
 struct LongHeader {
   std::uint32_t length;
   std::uint32_t immediate;

@@ -124,8 +124,8 @@ std::shared_ptr<Vi> Nic::create_vi(const VIP_VI_ATTRIBUTES& attributes, std::uin
     return nullptr;
   }
   vis_[slot] = std::make_shared<Vi>(shared_from_this(), attributes, tag, slot);
-  vis_[slot]->handle = vis().add(vis_[slot]);
-  if (vis_[slot]->handle == nullptr) {
+  vis_[slot]->set_handle(vis().add(vis_[slot]));
+  if (vis_[slot]->handle() == nullptr) {
     vis_[slot].reset();
     free_slots_.push_back(slot);
     return nullptr;

@@ -112,7 +112,7 @@ bool Notifier::take_calls_of(Vi& vi, Effects& effects) {
       VIP_DESCRIPTOR* descriptor = nullptr;
       (void)vi.take_completed(receive, &descriptor, effects);
       if (descriptor == nullptr) break;
-      calls_.push_back({.queue = queue.requests.front(), .descriptor = descriptor, .vi = vi.handle});
+      calls_.push_back({.queue = queue.requests.front(), .descriptor = descriptor, .vi = vi.handle()});
       queue.requests.pop_front();
       queue.waiters.fetch_sub(1, std::memory_order_seq_cst);
     }

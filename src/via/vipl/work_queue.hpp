@@ -48,6 +48,10 @@ struct WorkItem {
   bool delivering = false;      // complete when the peer's side has it: `sequence` says how much that is
   std::uint32_t lent = 0;       // the key under which the peer on another host reads its bytes
 
+  void finish(std::uint32_t with) {
+    status = with | VIP_STATUS_DONE;
+    finished = true;
+  }
   std::uint16_t operation() const { return control & VIP_CONTROL_OP_MASK; }
   bool is_rdma() const { return operation() != VIP_CONTROL_OP_SENDRECV; }
   // Of a descriptor in a send queue, for its status.
