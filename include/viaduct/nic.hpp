@@ -73,8 +73,9 @@ struct Coalescing {
   static Coalescing none() { return {1, 0, 1, 0}; }
 };
 
-// The byte at `offset` of a frame of that EtherType picks the receive-return ring: value modulo the number of queues.
-// Other frames, and those too short, go to ring 0. Nothing is remembered between frames.
+// The byte at `offset` of a frame of that EtherType picks the receive-return ring, by the steering table: 256 entries,
+// at first the value modulo the number of queues. Other frames, and those too short, go to ring 0. Nothing is
+// remembered between frames.
 struct Steering {
   std::uint16_t offset = 0;
   std::uint16_t ether_type = 0;  // 0: any
@@ -95,6 +96,43 @@ class [[gnu::visibility("default")]] Filter {
   virtual void inspect(std::span<const Frame> frames, std::span<bool> keep) = 0;
 };
 
+enum class FrameFate : std::uint8_t {
+  to_host,  // as if nobody had looked
+  dropped,  // counted as filtered
+  taken,    // it has reached whom it was for
+};
+
+// What a handler sends with. The frame is copied.
+class [[gnu::visibility("default")]] Transmitter {
+ public:
+  virtual ~Transmitter() = default;
+  virtual bool send(std::span<const std::byte> frame) = 0;  // false: no room now, or too long
+  virtual std::uint32_t max_frame() const = 0;
+};
+
+// A part of the firmware that may answer a frame itself. It sees frames after the Filter and before the endpoints, on
+// the processor that handles Receive Complete. What it sends leaves by the processor that sends.
+class [[gnu::visibility("default")]] FrameHandler {
+ public:
+  virtual ~FrameHandler() = default;
+  // All fates are to_host at first, but for frames that a filter dropped.
+  virtual void handle(std::span<const Frame> frames, std::span<FrameFate> fates, Transmitter & out) = 0;
+  // When on_due() is wanted, in nanoseconds of the adapter's clock; UINT64_MAX: never. A sleeping processor wakes for
+  // it.
+  virtual std::uint64_t next_due_ns() const {
+    return UINT64_MAX;
+  }
+  virtual void on_due(std::uint64_t now_ns, Transmitter & out);
+};
+
+// Who moves frames to endpoints.
+enum class Delivery {
+  together,      // the processor that handles Receive Complete, all of them
+  single_queue,  // one further processor, all of them
+  multiqueue,    // a processor per queue: the steering table says which queue an endpoint's frames go to
+  round_robin,   // a processor per queue, each batch the next: frames of one endpoint may overtake each other
+};
+
 // A host that only moves indices, on the processor that handles mailboxes: for measuring the firmware alone.
 struct NullTraffic {
   std::uint32_t send_length = 0;  // of the frame it sends for ever; 0: it sends nothing
@@ -109,7 +147,10 @@ struct Config {
 
   unsigned queues = 1;  // receive-return rings
   std::optional<Steering> steering;
-  std::vector<int> queue_core;  // for whoever binds itself to the core of its queue
+  std::vector<int> queue_core;  // for whoever binds itself to the core of its queue; a queue's processor runs there
+
+  std::optional<EndpointPlace> endpoint_at;  // then endpoints can be opened
+  Delivery delivery = Delivery::together;    // inlined: together
 
   Coalescing coalescing;
   std::uint32_t receive_buffer = 0;  // bytes; 0: the MAC's longest frame
@@ -120,6 +161,7 @@ struct Config {
   std::uint64_t spin_us = UINT64_MAX;  // an idle processor spins this long, then sleeps; UINT64_MAX: never sleeps
 
   Filter* filter = nullptr;         // outlives the adapter
+  FrameHandler* handler = nullptr;  // so does this
   std::function<void()> companion;  // called each turn by the processor that handles mailboxes: a host without a thread
   std::optional<NullTraffic> null_host;  // then the Host must not be used
   const Clock* clock = nullptr;          // none: the machine's
@@ -141,6 +183,7 @@ struct Packet {
 enum class Command : std::uint8_t {
   set_queues = 1,  // argument: how many receive-return rings steering spreads over, up to Config::queues
   flush = 2,       // report everything that is done now, whatever coalescing says
+  steer = 3,       // argument: an entry of the steering table in the lower 8 bits, its queue in the next 8
 };
 
 // The driver: rings in host memory, mailboxes, interrupts.
@@ -184,6 +227,16 @@ class [[gnu::visibility("default")]] Host {
   virtual Counters counters() const = 0;
 };
 
+class Endpoint;
+struct EndpointOptions {
+  std::uint16_t id = 0;            // by which frames find it; 0: the lowest that is free
+  int queue = -1;                  // changes the steering table's entry of the id; -1: as the table says
+  int core = -1;                   // the same, by the core of a queue; -1: whichever
+  std::uint32_t hold_limit = 256;  // receive buffers of its own; what comes while it holds them all is dropped
+  std::uint32_t send_ring = 64;    // frames that wait for the processor that sends; a power of two
+  bool listens = false;            // frames for endpoint 0 come here too
+};
+
 class [[gnu::visibility("default")]] Adapter {
  public:
   // Nothing: `why` says why not.
@@ -192,6 +245,9 @@ class [[gnu::visibility("default")]] Adapter {
 
   virtual Host& host() = 0;
   virtual Mac& mac() = 0;
+  // An endpoint (viaduct/nic_endpoint.hpp), which must be gone before the adapter. From any thread. Nothing: `why` says
+  // why not: the id is taken, or the adapter was made without Config::endpoint_at.
+  virtual std::unique_ptr<Endpoint> open_endpoint(const EndpointOptions& options, Failure& why) = 0;
   // Partition inlined: one turn of the dispatch loop. False: there was nothing to do.
   virtual bool poll() = 0;
   virtual Reading statistics() const = 0;

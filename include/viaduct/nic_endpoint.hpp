@@ -39,10 +39,14 @@ class [[gnu::visibility("default")]] Endpoint {
   virtual std::uint16_t id() const = 0;  // by which frames find it; 0: all frames of its MAC
   virtual MacAddress address() const = 0;
   virtual std::uint32_t max_frame() const = 0;
+  virtual int core() const {
+    return -1;
+  }                        // where its queue's processor runs; -1: none said
   virtual Mac& mac() = 0;  // to ask it things: capabilities(), link(), counters()
 
   // Takes frames from the front and says how many; fewer than all: full, offer the rest again. The bytes are no longer
-  // looked at afterwards. They leave at once, or as soon as the processor that sends gets to them.
+  // looked at afterwards. They leave at once, or as soon as the processor that sends gets to them; where an adapter's
+  // firmware runs inline and the MAC has no room, in a later call.
   virtual std::size_t send(std::span<const Frame> frames) = 0;
 
   // Packets that follow those received before. They stay as they are until they are given back, in any order; as many

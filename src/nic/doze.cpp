@@ -1,6 +1,5 @@
 #include "nic/doze.hpp"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 
 #include "base/waiter.hpp"
@@ -22,10 +21,11 @@ void Doze::wake(unsigned processor) {
   if (place.word.must_wake()) wake_eventfd(place.wakeup.get());
 }
 
-bool Doze::sleep(int wakeup, int mac_fd, std::uint64_t most_ns) {
-  pollfd fds[2] = {{wakeup, POLLIN, 0}, {mac_fd, POLLIN, 0}};
+bool Doze::sleep(int wakeup, std::span<const pollfd> watched, std::uint64_t most_ns) {
+  std::array<pollfd, 1 + kMostWatched> fds{{{wakeup, POLLIN, 0}}};
+  std::copy(watched.begin(), watched.end(), fds.begin() + 1);
   const timespec limit = to_timespec(most_ns);
-  const int ready = ::ppoll(fds, mac_fd < 0 ? 1 : 2, most_ns == UINT64_MAX ? nullptr : &limit, nullptr);
+  const int ready = ::ppoll(fds.data(), 1 + watched.size(), most_ns == UINT64_MAX ? nullptr : &limit, nullptr);
   if (ready <= 0) return false;
   if ((fds[0].revents & POLLIN) != 0) {
     std::uint64_t count = 0;

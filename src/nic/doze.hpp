@@ -5,7 +5,11 @@
 // are longer as long as nothing comes. A MAC without a descriptor is looked at every millisecond.
 #pragma once
 
+#include <poll.h>
+
+#include <algorithm>
 #include <array>
+#include <span>
 
 #include "base/fd.hpp"
 #include "base/result.hpp"
@@ -20,25 +24,27 @@ class Doze {
 
   void wake(unsigned processor);
 
-  // Sleeps unless `busy()` finds something after the word is armed. `mac_fd` -1: none; `mac` false: not ours to watch.
+  // Sleeps unless `busy()` finds something after the word is armed. `watched` wake it too; `must_look`: there is
+  // something that cannot.
   template <class Busy>
-  void nap(unsigned processor, bool receives, int mac_fd, std::uint64_t most_ns, Busy&& busy) {
+  void nap(unsigned processor, std::span<const pollfd> watched, bool must_look, std::uint64_t most_ns, Busy&& busy) {
     Place& place = places_[processor];
     (void)place.word.arm();
     if (busy()) {
       place.nap_ns = kFirstNapNs;
       return;
     }
-    const bool must_look = receives && mac_fd < 0;
     if (must_look || most_ns < place.nap_ns) place.nap_ns = std::min(most_ns, kFirstNapNs);
-    if (sleep(place.wakeup.get(), receives ? mac_fd : -1, place.nap_ns))
+    if (sleep(place.wakeup.get(), watched, place.nap_ns))
       place.nap_ns = kFirstNapNs;
     else
       place.nap_ns = std::min(2 * place.nap_ns, kLongestNapNs);
   }
 
-  // On an eventfd, which it drains, and a MAC's descriptor, if there is one. False: the time is over.
-  static bool sleep(int wakeup, int mac_fd, std::uint64_t most_ns);
+  // On an eventfd, which it drains, and a few further descriptors; those of -1 are passed over. False: the time is
+  // over.
+  static constexpr std::size_t kMostWatched = 3;
+  static bool sleep(int wakeup, std::span<const pollfd> watched, std::uint64_t most_ns);
 
  private:
   static constexpr std::uint64_t kFirstNapNs = 1'000'000;

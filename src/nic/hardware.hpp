@@ -82,7 +82,7 @@ concept Hardware = requires(H& hw, Processor& cpu, Event event, DmaDescriptor dm
 
   // MAC receive channel: the frame at its head, taking it, and giving the oldest taken one back to the MAC.
   { hw.peek_frame(frame) } -> std::same_as<bool>;
-  { hw.frame_is_kept() } -> std::same_as<bool>;  // what the filter said of it
+  { hw.frame_fate() } -> std::same_as<FrameFate>;  // what filter, handler and endpoints made of it
   hw.take_frame();
   hw.release_frame();
 

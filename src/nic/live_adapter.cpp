@@ -105,7 +105,28 @@ Status LiveAdapter::make_parts() {
   firmware_ = std::make_unique<Firmware<LiveHardware>>(*hardware_, settings, block);
   if (config_.null_host)
     null_host_.emplace(*config_.null_host, *registers_, driver_->host_rings(), driver_->send_buffers(), spread);
-  firmware_->spread.store(config_.queues, std::memory_order_relaxed);
+  return make_endpoints(block);
+}
+
+Status LiveAdapter::make_endpoints(StatisticsBlock& block) {
+  const unsigned sender = processor_of_[static_cast<unsigned>(Event::dma_read_complete)];
+  if (config_.handler != nullptr) {
+    std::function<void()> sent;
+    if (doze_ != nullptr && processors_ > 1) sent = [this, sender] { doze_->wake(sender); };
+    VIADUCT_TRY(handler_,
+                HandlerPort::create(*config_.handler, config_.clock != nullptr ? *config_.clock : Clock::steady(),
+                                    mac_->max_frame(), std::move(sent)));
+  }
+  if (config_.endpoint_at) {
+    EndpointSwitch::Options options{.place = *config_.endpoint_at,
+                                    .delivery = inlined() ? Delivery::together : config_.delivery,
+                                    .queues = config_.queues,
+                                    .cores = config_.queue_core,
+                                    .spin_us = config_.spin_us};
+    endpoints_ = std::make_unique<EndpointSwitch>(options, firmware_->steering);
+    VIADUCT_TRY(doorbells_, Doorbells::create());
+  }
+  hardware_->set_endpoints(endpoints_.get(), handler_.get(), block.send);
   return {};
 }
 

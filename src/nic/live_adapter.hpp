@@ -7,19 +7,22 @@
 #include "base/counters.hpp"
 #include "base/fd.hpp"
 #include "nic/driver.hpp"
+#include "nic/endpoint/adapter_endpoint.hpp"
+#include "nic/endpoint/doorbells.hpp"
 #include "nic/firmware/dispatch.hpp"
 #include "nic/live_hardware.hpp"
 #include "nic/null_host.hpp"
 
 namespace viaduct::nic {
 
-class LiveAdapter final : public Adapter, private InlinedFirmware {
+class LiveAdapter final : public Adapter, private InlinedFirmware, private AdapterTurns {
  public:
   static Result<std::unique_ptr<LiveAdapter>> create(Config config, std::unique_ptr<Mac> mac);
   ~LiveAdapter() override;
 
   Host& host() override { return *driver_; }
   Mac& mac() override { return *mac_; }
+  std::unique_ptr<Endpoint> open_endpoint(const EndpointOptions& options, Failure& why) override;
   bool poll() override;
   Reading statistics() const override;
   std::vector<TraceEntry> trace() const override;
@@ -27,6 +30,12 @@ class LiveAdapter final : public Adapter, private InlinedFirmware {
 
   Driver& driver() { return *driver_; }
   Registers& registers() { return *registers_; }
+
+  // An endpoint's place in the adapter, whoever its user is: memory made, frames steered. `opening` tells the id.
+  Result<Port*> open_port(const EndpointOptions& options, Port::Opening& opening);
+  EndpointSwitch* endpoints() { return endpoints_.get(); }
+  Doorbells& doorbells() { return doorbells_; }
+  int core_of(std::uint16_t id) const override;
 
  private:
   // Padded: each is its own thread's.
@@ -49,11 +58,18 @@ class LiveAdapter final : public Adapter, private InlinedFirmware {
   Sleeper& sleeper() override { return callers_sleep_; }
   Status settle_partition();
   Status make_parts();
+  Status make_endpoints(StatisticsBlock& block);
   Status start();
   void run(Place& place);
   unsigned turn(Place& place);
   void doze(Place& place);
   void publish();
+
+  // Partition inlined: whoever calls runs the firmware, one at a time. Whoever finds it running leaves word.
+  bool inlined() const override { return config_.partition == Partition::inlined; }
+  void frames_wait() override;
+  void turn() override;
+  std::size_t send_now(std::span<const Frame> frames) override;
 
   Config config_;
   std::unique_ptr<Mac> mac_;
@@ -63,13 +79,18 @@ class LiveAdapter final : public Adapter, private InlinedFirmware {
   std::unique_ptr<HostMemory> memory_;
   Segment statistics_segment_;
   std::unique_ptr<Doze> doze_;
+  Doorbells doorbells_;
   std::unique_ptr<LiveHardware> hardware_;
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<Firmware<LiveHardware>> firmware_;
+  std::unique_ptr<EndpointSwitch> endpoints_;
+  std::unique_ptr<HandlerPort> handler_;
   std::optional<NullHost> null_host_;
   std::vector<Place> places_;
-  Fd bell_;                      // partition inlined
-  bool turned_in_vain_ = false;  // partition inlined: the last turn found nothing
+  Fd bell_;  // this and the next four: partition inlined
+  SpinLock turning_;
+  std::atomic<bool> wanted_{false};          // a turn, by somebody who found the lock taken
+  std::atomic<bool> turned_in_vain_{false};  // the last turn found nothing
   CallersSleep callers_sleep_{*this};
   std::atomic<bool> stopping_{false};
   Totals published_;  // as added to the process's counters: by the processor of Mailbox

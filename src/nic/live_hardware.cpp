@@ -25,6 +25,34 @@ std::uint64_t LiveHardware::next_timer_ns() const {
   return next;
 }
 
+std::size_t LiveHardware::send_for_endpoints(Processor& cpu) {
+  std::size_t sent = 0;
+  std::uint64_t bytes = 0;
+  if (events_.dynamic() ? !events_.claim(Group::read) : (cpu.mine & bit(Event::dma_read_complete)) == 0) return sent;
+  bool full = false;
+  if (handler_ != nullptr) sent += handler_->drain(mac_, bytes, full);
+  if (endpoints_ != nullptr) {
+    sent += endpoints_->drain(mac_, bytes);
+    full |= endpoints_->is_full();
+  }
+  mac_is_full_.store(full, std::memory_order_relaxed);
+  if (sent != 0) {
+    bump(counts_->packets, sent);
+    bump(counts_->bytes, bytes);
+  }
+  if (events_.dynamic()) events_.release(Group::read);
+  return sent;
+}
+
+std::size_t LiveHardware::send_now(std::span<const Frame> frames) {
+  const std::size_t taken = mac_.transmit(frames);
+  std::uint64_t bytes = 0;
+  for (const Frame& frame : frames.first(taken)) bytes += frame.length;
+  bump(counts_->packets, taken);
+  bump(counts_->bytes, bytes);
+  return taken;
+}
+
 // The claim is held: is there anything for its handler?
 bool LiveHardware::found_under_claim(Processor& cpu, Event event) {
   const bool raised = events_.is_raised(event) && events_.lower(event);

@@ -36,6 +36,7 @@ class LiveHardware {
   LiveHardware(Registers& registers, const HostMemory& memory, Mac& mac, Doze* doze, const Options& options)
       : registers_(registers),
         memory_(memory),
+        mac_(mac),
         doze_(doze),
         watch_(options.measure_time || options.trace),
         trace_(options.trace),
@@ -47,6 +48,18 @@ class LiveHardware {
         transmit_(mac, options.max_frame),
         write_(Direction::write, memory, options.dynamic ? kShareFrom : DmaChannel::kNeverShare),
         receive_(mac, options.filter) {}
+
+  // Before the first round.
+  void set_endpoints(EndpointSwitch* endpoints, HandlerPort* handler, SendTotals& counts) {
+    endpoints_ = endpoints, handler_ = handler, counts_ = &counts;
+    receive_.set_endpoints(endpoints);
+    receive_.set_handler(handler);
+  }
+  // What endpoints and a handler send: on the processor that sends, after its round.
+  std::size_t send_for_endpoints(Processor& cpu);
+  // The same for one who is the only processor now.
+  std::size_t send_now(std::span<const Frame> frames);
+  bool mac_is_full() const { return mac_is_full_.load(std::memory_order_relaxed); }  // for them
 
   void begin_round(Processor& cpu) {
     cpu.position = 0;
@@ -117,7 +130,7 @@ class LiveHardware {
   }
 
   bool peek_frame(Frame& frame) { return receive_.peek(frame); }
-  bool frame_is_kept() const { return receive_.kept(); }
+  FrameFate frame_fate() const { return receive_.fate(); }
   void take_frame() { receive_.take(); }
   void release_frame() { receive_.release(); }
 
@@ -196,6 +209,7 @@ class LiveHardware {
 
   Registers& registers_;
   const HostMemory& memory_;
+  Mac& mac_;
   Doze* const doze_;
   const bool watch_, trace_, prompt_;
   const int bell_;
@@ -208,6 +222,10 @@ class LiveHardware {
   alignas(64) DmaChannel read_;
   TransmitChannel transmit_;
   bool starved_ = false;  // Send Data Ready waits for room in the transmit buffer
+  EndpointSwitch* endpoints_ = nullptr;
+  HandlerPort* handler_ = nullptr;
+  SendTotals* counts_ = nullptr;
+  std::atomic<bool> mac_is_full_{false};
   // Group write.
   alignas(64) DmaChannel write_;
   ReceiveChannel receive_;

@@ -32,6 +32,8 @@ unsigned LiveAdapter::turn(Place& place) {
     if (config_.companion) config_.companion();
   }
   unsigned done = dispatch_round(*firmware_, cpu);
+  if (endpoints_ != nullptr || handler_ != nullptr) [[unlikely]]
+    done += static_cast<unsigned>(hardware_->send_for_endpoints(cpu));
   if (done == 0 && config_.partition == Partition::dynamic && hardware_->help()) done = 1;
   bump(cpu.statistics->rounds);
   if (done == 0) bump(cpu.statistics->idle_rounds);
@@ -40,20 +42,53 @@ unsigned LiveAdapter::turn(Place& place) {
 }
 
 bool LiveAdapter::poll() {
-  if (config_.partition != Partition::inlined) return false;
-  turned_in_vain_ = turn(places_[0]) == 0;
-  return !turned_in_vain_;
+  if (config_.partition != Partition::inlined || !turning_.try_lock()) return false;
+  bool found = false;
+  do {
+    wanted_.store(false, std::memory_order_relaxed);
+    const bool idle = turn(places_[0]) == 0;
+    turned_in_vain_.store(idle, std::memory_order_relaxed);
+    found |= !idle;
+    turning_.unlock();
+    fence::full();  // whoever left word before the lock was free is seen; whoever comes later finds it free
+  } while (wanted_.load(std::memory_order_relaxed) && turning_.try_lock());
+  return found;
+}
+
+void LiveAdapter::turn() {
+  (void)poll();
+}
+
+void LiveAdapter::frames_wait() {
+  if (inlined()) {
+    wanted_.store(true);
+    fence::full();
+    (void)poll();
+  } else if (doze_ != nullptr) {
+    doze_->wake(processor_of_[static_cast<unsigned>(Event::dma_read_complete)]);
+  }
+}
+
+std::size_t LiveAdapter::send_now(std::span<const Frame> frames) {
+  if (!turning_.try_lock()) return 0;
+  const std::size_t taken = hardware_->send_now(frames);
+  turning_.unlock();
+  fence::full();
+  if (wanted_.load(std::memory_order_relaxed)) (void)poll();
+  return taken;
 }
 
 SleepResult LiveAdapter::CallersSleep::sleep(WaitWord&, std::uint32_t, Deadline deadline, const Clock& clock) {
-  if (!adapter_.turned_in_vain_) return SleepResult::woken;
+  if (!adapter_.turned_in_vain_.load(std::memory_order_relaxed)) return SleepResult::woken;
   constexpr std::uint64_t kLookEveryNs = 1'000'000;  // at a MAC that has no descriptor
   const std::uint64_t due = adapter_.hardware_->next_timer_ns(), now = adapter_.hardware_->now_ns();
   std::uint64_t most = due == UINT64_MAX ? UINT64_MAX : due > now ? due - now : 1;
   if (!deadline.is_never()) most = std::min(most, deadline.left_ns(clock.now_ns()));
   const int mac = adapter_.mac_->fd();
   if (mac < 0) most = std::min(most, kLookEveryNs);
-  return Doze::sleep(adapter_.bell_.get(), mac, most) ? SleepResult::woken : SleepResult::timeout;
+  if (adapter_.handler_ != nullptr) most = std::min(most, adapter_.handler_->until_due_ns());
+  const pollfd watched{mac, POLLIN, 0};
+  return Doze::sleep(adapter_.bell_.get(), {&watched, 1}, most) ? SleepResult::woken : SleepResult::timeout;
 }
 
 void LiveAdapter::run(Place& place) {
@@ -84,12 +119,22 @@ void LiveAdapter::run(Place& place) {
 void LiveAdapter::doze(Place& place) {
   if (place.cpu.id == processor_of_[0]) publish();
   const bool receives = (place.cpu.mine & bit(Event::receive_complete)) != 0;
+  const bool sends = endpoints_ != nullptr && (place.cpu.mine & bit(Event::dma_read_complete)) != 0;
   const std::uint64_t due = hardware_->next_timer_ns(), now = hardware_->now_ns();
   std::uint64_t most = due == UINT64_MAX ? UINT64_MAX : due > now ? due - now : 1;
   // Nobody is the one to be woken where anybody may handle an event.
   if (config_.partition == Partition::dynamic) most = std::min<std::uint64_t>(most, 1'000'000);
-  doze_->nap(place.cpu.id, receives, mac_->fd(), most,
-             [&] { return stopping_.load(std::memory_order_relaxed) || turn(place) != 0; });
+  if (receives && handler_ != nullptr) most = std::min(most, handler_->until_due_ns());
+  const bool full = sends && hardware_->mac_is_full();
+  const pollfd watched[Doze::kMostWatched] = {{receives ? mac_->fd() : -1, POLLIN, 0},
+                                              {sends ? doorbells_.get() : -1, POLLIN, 0},
+                                              {full ? mac_->transmit_fd() : -1, POLLOUT, 0}};
+  const bool must_look = (receives && mac_->fd() < 0) || (full && mac_->transmit_fd() < 0);
+  doze_->nap(place.cpu.id, watched, must_look, most, [&] {
+    if (sends) (void)endpoints_->arm();
+    return stopping_.load(std::memory_order_relaxed) || turn(place) != 0;
+  });
+  if (sends) doorbells_.drain();
 }
 
 // What `viaduct top` shows: the sum over the adapters of a process.

@@ -77,7 +77,7 @@ class SimulatedHardware {
     if (have_frame_) frame = frame_;
     return have_frame_;
   }
-  bool frame_is_kept() const { return true; }
+  FrameFate frame_fate() const { return FrameFate::to_host; }
   void take_frame() {
     demand(have_frame_);
     have_frame_ = false;

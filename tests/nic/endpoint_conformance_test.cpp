@@ -17,8 +17,10 @@ namespace viaduct::nic {
 namespace {
 
 constexpr std::uint32_t kLimit = 64;  // of packets out at once
+constexpr std::uint16_t kIdAt = 40;   // in a frame: which endpoint it is for
 
 struct Ends {
+  std::vector<std::unique_ptr<Adapter>> adapters{};  // below the endpoints
   std::unique_ptr<Endpoint> here{}, there{};
   MacAddress to_here{}, to_there{};  // what the other side addresses frames to
   std::string missing{};             // why there are none: the test is skipped with these words
@@ -77,16 +79,87 @@ Ends exclusive_udp_switch() {
   return ends;
 }
 
+// Both ends are one of many of an adapter.
+Ends of_adapters(const Config& config, std::unique_ptr<Mac> here, std::unique_ptr<Mac> there, Failure why) {
+  Ends ends;
+  if (here == nullptr || there == nullptr) {
+    ends.missing = why.message;
+    return ends;
+  }
+  ends.to_here = here->address();
+  ends.to_there = there->address();
+  for (auto* mac : {&here, &there}) {
+    ends.adapters.push_back(Adapter::create(config, std::move(*mac), why));
+    if (ends.adapters.back() == nullptr) {
+      ADD_FAILURE() << why.message;
+      return ends;
+    }
+  }
+  ends.here = ends.adapters[0]->open_endpoint({.id = 700, .hold_limit = kLimit}, why);
+  ends.there = ends.adapters[1]->open_endpoint({.id = 701, .hold_limit = kLimit}, why);
+  return ends;
+}
+
+Config with_endpoints(Partition partition, Delivery delivery = Delivery::together) {
+  Config config;
+  config.partition = partition;
+  config.endpoint_at = EndpointPlace{.ether_type = 0x88b5, .offset = kIdAt};
+  config.delivery = delivery;
+  config.queues = delivery == Delivery::together ? 1 : 2;
+  config.spin_us = 0;
+  if (partition == Partition::dynamic) config.processors = 2;
+  return config;
+}
+
+Ends on_wire(const Config& config) {
+  auto [a, b] = make_wire();
+  return of_adapters(config, std::move(a), std::move(b), {});
+}
+Ends adapter_inlined() {
+  return on_wire(with_endpoints(Partition::inlined));
+}
+Ends adapter_release() {
+  return on_wire(with_endpoints(Partition::release));
+}
+Ends adapter_parallel() {
+  return on_wire(with_endpoints(Partition::parallel));
+}
+Ends adapter_dynamic() {
+  return on_wire(with_endpoints(Partition::dynamic));
+}
+Ends adapter_multiqueue() {
+  return on_wire(with_endpoints(Partition::release, Delivery::multiqueue));
+}
+Ends on_packet(const Config& config) {
+  OwnNetwork network;
+  if (!network.add_veth("left0", "right0")) return {.missing = network.missing()};
+  Failure why;
+  auto here = make_packet_mac({.interface = "left0"}, why);
+  auto there = make_packet_mac({.interface = "right0"}, why);
+  return of_adapters(config, std::move(here), std::move(there), why);
+}
+Ends adapter_inlined_packet() {
+  return on_packet(with_endpoints(Partition::inlined));
+}
+Ends adapter_multiqueue_packet() {
+  return on_packet(with_endpoints(Partition::release, Delivery::multiqueue));
+}
+
 constexpr EndpointUnderTest kEndpoints[] = {
     {"exclusive_wire", exclusive_wire},
     {"exclusive_packet", exclusive_packet},
     {"exclusive_udp_switch", exclusive_udp_switch},
+    {"adapter_inlined", adapter_inlined},
+    {"adapter_release", adapter_release},
+    {"adapter_parallel", adapter_parallel},
+    {"adapter_dynamic", adapter_dynamic},
+    {"adapter_multiqueue", adapter_multiqueue},
+    {"adapter_inlined_packet", adapter_inlined_packet},
+    {"adapter_multiqueue_packet", adapter_multiqueue_packet},
 };
 
 class EndpointConformance : public testing::TestWithParam<EndpointUnderTest> {
  protected:
-  static constexpr std::size_t kIdAt = 40;  // in the frame: 26 bytes behind the Ethernet header
-
   void SetUp() override {
     ends_ = GetParam().make();
     if (!ends_.missing.empty()) GTEST_SKIP() << GetParam().name << ": " << ends_.missing;

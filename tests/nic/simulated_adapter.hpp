@@ -45,7 +45,6 @@ class SimulatedAdapter {
                    .batch = options.batch},
                   *statistics_.as<StatisticsBlock>()),
         cpus_(options.processors) {
-    firmware_.spread.store(options.queues, std::memory_order_relaxed);
     for (unsigned i = 0; i < options.processors; ++i) {
       cpus_[i].id = i;
       cpus_[i].mine = 0;

@@ -22,14 +22,15 @@
 //   R1  Mailbox stores driver_send_producer; pairs with A1 in Send Buffer Descriptor Ready.
 //   R2  Mailbox stores driver_receive_producer; pairs with A2 in Receive Buffer Descriptor Ready.
 //   R3  DMA Read Complete stores receive_producer, publishing descriptors; pairs with A3 in Receive Complete.
-// (The receive side has two rings, standard and mini, so two of these are pairs. A setting, how many queues steering
-// uses, crosses too: Mailbox stores it on a command and nothing is ordered by it.)
+// (The receive side has two rings, standard and mini, so two of these are pairs. A setting, the steering table, crosses
+// too: Mailbox stores it on a command and nothing is ordered by it.)
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 
+#include "nic/firmware/steering_table.hpp"
 #include "nic/hardware.hpp"
 #include "nic/partition.hpp"
 
@@ -54,6 +55,7 @@ struct Firmware {
       : hw(hardware),
         settings(fixed),
         statistics(block),
+        steering(fixed.queues),
         returned(new ReturnDescriptor[std::size_t{fixed.queues} * kReturnRing]()) {}
 
   H& hw;
@@ -64,7 +66,7 @@ struct Firmware {
   alignas(64) std::atomic<std::uint32_t> driver_send_producer{0};           // written by Mailbox
   std::atomic<std::uint32_t> driver_receive_producer[kBufferRings]{};       // written by Mailbox
   alignas(64) std::atomic<std::uint32_t> receive_producer[kBufferRings]{};  // written by DMA Read Complete
-  std::atomic<std::uint32_t> spread{1};  // queues in use: written by Mailbox on a command, read by Receive Complete
+  SteeringTable steering;  // written by Mailbox on a command, read by Receive Complete
 
   // Group mailbox.
   struct alignas(64) {

@@ -35,7 +35,13 @@ unsigned run_commands(Firmware<H>& nic, Processor& cpu) {
     switch (static_cast<Command>(word >> 32 & 0xff)) {
       case Command::set_queues:
         if (argument >= 1 && argument <= nic.settings.queues)
-          nic.spread.store(argument, std::memory_order_relaxed);
+          nic.steering.spread(argument);
+        else
+          bump(nic.statistics.mailbox.bad_commands);
+        break;
+      case Command::steer:
+        if (argument >> 16 == 0 && argument >> 8 < nic.settings.queues)
+          nic.steering.set(argument & 0xff, argument >> 8);
         else
           bump(nic.statistics.mailbox.bad_commands);
         break;

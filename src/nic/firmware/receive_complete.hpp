@@ -18,7 +18,7 @@ unsigned queue_of(const Firmware<H>& nic, const Frame& frame) {
     const unsigned type = std::to_integer<unsigned>(frame.data[12]) << 8 | std::to_integer<unsigned>(frame.data[13]);
     if (type != steering->ether_type) return 0;
   }
-  return std::to_integer<unsigned>(frame.data[steering->offset]) % nic.spread.load(std::memory_order_relaxed);
+  return nic.steering.queue_of(std::to_integer<unsigned>(frame.data[steering->offset]));
 }
 
 template <Hardware H>
@@ -43,11 +43,17 @@ void give_to_driver(Firmware<H>& nic, Processor& cpu, const ReceiveDescriptor& b
                      static_cast<std::uint8_t>(queue), 0});
 }
 
+// Nothing is moved to the host's rings: its turn to be released comes all the same.
+template <Hardware H>
+void pass_frame(Firmware<H>& nic, Processor& cpu) {
+  nic.hw.take_frame();
+  nic.hw.write(cpu, {0, nullptr, 0, Transfer::dropped_frame, 0, 0});
+}
+
 template <Hardware H>
 void drop_frame(Firmware<H>& nic, Processor& cpu, Count& why) {
   bump(why);
-  nic.hw.take_frame();
-  nic.hw.write(cpu, {0, nullptr, 0, Transfer::dropped_frame, 0, 0});
+  pass_frame(nic, cpu);
 }
 
 enum class Placed { yes, dropped, held, no_channel };
@@ -120,8 +126,11 @@ unsigned receive_complete(Firmware<H>& nic, Processor& cpu) {
     }
     if (frame.length < kEthernetHeader || frame.length > nic.settings.max_frame) {
       drop_frame(nic, cpu, counts.bad_frames);
-    } else if (!nic.hw.frame_is_kept()) {
+    } else if (const FrameFate fate = nic.hw.frame_fate(); fate == FrameFate::dropped) {
       drop_frame(nic, cpu, counts.filtered);
+    } else if (fate == FrameFate::taken) {
+      pass_frame(nic, cpu);
+      ++packets, bytes += frame.length;
     } else {
       const Placed placed = place_frame(nic, cpu, frame);
       if (placed == Placed::held) break;

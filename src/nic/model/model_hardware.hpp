@@ -49,7 +49,7 @@ class ModelHardware {
   std::byte* transmit_buffer(std::uint32_t length);
   void transmit(Processor& cpu, const std::byte* frame, std::uint32_t length);
   bool peek_frame(Frame& frame);
-  bool frame_is_kept() const { return true; }
+  FrameFate frame_fate() const { return FrameFate::to_host; }
   void take_frame();
   void release_frame() { receive.release(); }
 
