@@ -138,6 +138,7 @@ class SwitchPort final : public Mac {
     return count;
   }
   void release(std::size_t count) override { switch_->release(count); }
+  Capabilities capabilities() const override { return switch_->capabilities(); }
   int fd() const override { return switch_->fd(); }
 
  private:
@@ -226,6 +227,26 @@ TEST_P(MacConformance, SaysWhatItIs) {
   EXPECT_GE(ends_.here->max_frame(), kStandardFrame);
   EXPECT_EQ(ends_.here->link(), Link::up);
   EXPECT_NE(ends_.here->address(), ends_.there->address());
+}
+
+// As far as it can be found out from outside: how long a frame may be is tried below, and nothing is claimed of a
+// privilege that is not needed.
+TEST_P(MacConformance, SaysWhatItCanDo) {
+  const Capabilities can = ends_.here->capabilities();
+  EXPECT_EQ(can.max_frame, ends_.here->max_frame());
+  const std::string name = ends_.here->name();
+  const bool is_udp = name.starts_with("udp");
+  const std::string_view privilege = name.starts_with("packet") ? "CAP_NET_RAW"
+                                     : name.starts_with("xdp")  ? "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF"
+                                     : name.starts_with("tap")  ? "CAP_NET_ADMIN"
+                                                                : "";
+  EXPECT_EQ(can.privilege, privilege);
+  EXPECT_EQ(can.segments > 1, is_udp) << can.segments;
+  EXPECT_EQ(can.gathered_arrivals, is_udp);
+  EXPECT_EQ(can.checked_arrivals, !name.starts_with("wire") && !name.starts_with("tap"));
+  if (!is_udp) {
+    EXPECT_TRUE(can.probes_path_mtu);  // a socket's datagrams may be cut, a switch's never are
+  }
 }
 
 TEST_P(MacConformance, CarriesFramesOfEveryLengthUnchangedBothWays) {

@@ -42,6 +42,11 @@ class TapMac final : public Mac {
   std::uint32_t max_frame() const override { return interface_.mtu + kEthernetHeader; }
   Link link() const override { return link_of(control_.get(), interface_.index); }
   MacCounters counters() const override { return counts_.read(); }
+  Capabilities capabilities() const override {
+    return {.max_frame = std::min(max_frame(), frame_now(control_.get(), interface_.index, max_frame())),
+            .probes_path_mtu = true,
+            .privilege = "CAP_NET_ADMIN"};
+  }
   std::size_t transmit(std::span<const Frame> frames) override;
   std::size_t receive(std::span<Frame> frames) override;
   void release(std::size_t count) override { head_ += count; }

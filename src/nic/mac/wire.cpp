@@ -140,6 +140,7 @@ class WireEnd final : public Mac {
   std::string name() const override { return "wire"; }
   MacAddress address() const override { return {2, 0, 0, 0, 0, which_}; }
   std::uint32_t max_frame() const override { return max_frame_; }
+  Capabilities capabilities() const override { return {.max_frame = max_frame_, .probes_path_mtu = true}; }
   MacCounters counters() const override {
     const auto get = [](const std::atomic<std::uint64_t>& count) { return count.load(std::memory_order_relaxed); };
     return {get(out_->sent), get(in_->received), get(out_->refused), get(in_->lost)};
