@@ -149,7 +149,7 @@ struct Config {
   std::optional<Steering> steering;
   std::vector<int> queue_core;  // for whoever binds itself to the core of its queue; a queue's processor runs there
 
-  std::optional<EndpointPlace> endpoint_at;  // then endpoints can be opened
+  std::optional<EndpointPlace> endpoint_at{};  // then endpoints can be opened
   Delivery delivery = Delivery::together;    // inlined: together
 
   Coalescing coalescing;

@@ -38,6 +38,10 @@ constexpr Setting kSettings[] = {
      "the TCP server (`viaduct tcp-server`) of programs that use memnet.h"},
     {"VIADUCT_FABRIC_PATHS", SettingKind::boolean, "off", "on|off",
      "on: programs of libfabric, such as those of `viaduct mpirun`, say by which path they reach each peer"},
+    {"VIADUCT_MX_BIND", SettingKind::choice, "cache", "core|cache|no",
+     "where a process runs that opens an endpoint of `viaduct nic run --serve`: on the processor that moves its "
+     "frames, "
+     "on one that shares a cache with it, or wherever it does; a process that is bound already stays"},
     {"VIADUCT_SOCKETS", SettingKind::boolean, "on", "on|off",
      "off: a program under `viaduct run` keeps the kernel's TCP"},
     {"VIADUCT_SOCKETS_AFTER", SettingKind::number, "5", "1..65536",

@@ -31,8 +31,9 @@ class LiveAdapter final : public Adapter, private InlinedFirmware, private Adapt
   Driver& driver() { return *driver_; }
   Registers& registers() { return *registers_; }
 
-  // An endpoint's place in the adapter, whoever its user is: memory made, frames steered. `opening` tells the id.
-  Result<Port*> open_port(const EndpointOptions& options, Port::Opening& opening);
+  // An endpoint's place in the adapter, whoever its user is: memory made, frames steered. `opening` tells the id, and
+  // `memory` the descriptor of the memory, which is the port's.
+  Result<Port*> open_port(const EndpointOptions& options, Port::Opening& opening, int* memory = nullptr);
   EndpointSwitch* endpoints() { return endpoints_.get(); }
   Doorbells& doorbells() { return doorbells_; }
   int core_of(std::uint16_t id) const override;

@@ -23,7 +23,7 @@ Result<std::optional<unsigned>> queue_of(const EndpointOptions& options, const C
 
 }  // namespace
 
-Result<Port*> LiveAdapter::open_port(const EndpointOptions& options, Port::Opening& opening) {
+Result<Port*> LiveAdapter::open_port(const EndpointOptions& options, Port::Opening& opening, int* memory) {
   if (endpoints_ == nullptr)
     return Error(EOPNOTSUPP, "the adapter was not told where frames name their endpoint (Config::endpoint_at)");
   opening.id = options.id;
@@ -38,6 +38,7 @@ Result<Port*> LiveAdapter::open_port(const EndpointOptions& options, Port::Openi
   VIADUCT_TRY(opening.segment, Segment::create({.name = "viaduct-nic-endpoint",
                                                 .layout = kEndpointLayout,
                                                 .payload_size = opening.geometry.bytes()}));
+  if (memory != nullptr) *memory = opening.segment.fd();
   Port* port = nullptr;
   VIADUCT_TRY(port, endpoints_->open(opening));
   if (queue) firmware_->steering.set(opening.id, *queue);

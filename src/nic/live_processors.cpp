@@ -134,7 +134,7 @@ void LiveAdapter::doze(Place& place) {
     if (sends) (void)endpoints_->arm();
     return stopping_.load(std::memory_order_relaxed) || turn(place) != 0;
   });
-  if (sends) doorbells_.drain();
+  if (sends) doorbells_.settle();
 }
 
 // What `viaduct top` shows: the sum over the adapters of a process.

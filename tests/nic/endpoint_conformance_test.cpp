@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <viaduct/nic_endpoint.hpp>
 #include <viaduct/nic_macs.hpp>
+#include <viaduct/nic_serve.hpp>
 
 #include <set>
 #include <thread>
@@ -20,6 +21,7 @@ constexpr std::uint32_t kLimit = 64;  // of packets out at once
 constexpr std::uint16_t kIdAt = 40;   // in a frame: which endpoint it is for
 
 struct Ends {
+  std::vector<std::unique_ptr<Server>> servers{};
   std::vector<std::unique_ptr<Adapter>> adapters{};  // below the endpoints
   std::unique_ptr<Endpoint> here{}, there{};
   MacAddress to_here{}, to_there{};  // what the other side addresses frames to
@@ -138,6 +140,34 @@ Ends on_packet(const Config& config) {
   auto there = make_packet_mac({.interface = "right0"}, why);
   return of_adapters(config, std::move(here), std::move(there), why);
 }
+// Both ends are asked of servers. That these run in this process makes no difference to what is shared.
+Ends served(const Config& config) {
+  auto [a, b] = make_wire();
+  Ends ends;
+  ends.to_here = a->address();
+  ends.to_there = b->address();
+  Failure why;
+  const std::string names[] = {"conformance-here-" + std::to_string(::getpid()),
+                               "conformance-there-" + std::to_string(::getpid())};
+  ends.servers.push_back(Server::create(names[0], config, std::move(a), why));
+  ends.servers.push_back(Server::create(names[1], config, std::move(b), why));
+  if (ends.servers[0] == nullptr || ends.servers[1] == nullptr) {
+    ADD_FAILURE() << why.message;
+    return ends;
+  }
+  const auto end = [&](const std::string& name, std::uint16_t id) {
+    return open_served_endpoint(name, {.endpoint = {.id = id, .hold_limit = kLimit}, .bind = Binding::no}, why);
+  };
+  ends.here = end(names[0], 700);
+  ends.there = end(names[1], 701);
+  return ends;
+}
+Ends served_release() {
+  return served(with_endpoints(Partition::release));
+}
+Ends served_multiqueue() {
+  return served(with_endpoints(Partition::parallel, Delivery::multiqueue));
+}
 Ends adapter_inlined_packet() {
   return on_packet(with_endpoints(Partition::inlined));
 }
@@ -156,6 +186,8 @@ constexpr EndpointUnderTest kEndpoints[] = {
     {"adapter_multiqueue", adapter_multiqueue},
     {"adapter_inlined_packet", adapter_inlined_packet},
     {"adapter_multiqueue_packet", adapter_multiqueue_packet},
+    {"served_release", served_release},
+    {"served_multiqueue", served_multiqueue},
 };
 
 class EndpointConformance : public testing::TestWithParam<EndpointUnderTest> {

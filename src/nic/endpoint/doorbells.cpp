@@ -1,7 +1,6 @@
 #include "nic/endpoint/doorbells.hpp"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <array>
 
@@ -22,12 +21,9 @@ void Doorbells::add(int socket) {
   (void)::epoll_ctl(set_.get(), EPOLL_CTL_ADD, socket, &entry);
 }
 
-void Doorbells::drain() {
+void Doorbells::settle() {
   std::array<epoll_event, 32> rung;
-  const int count = ::epoll_wait(set_.get(), rung.data(), static_cast<int>(rung.size()), 0);
-  for (int i = 0; i < count; ++i) {
-    std::array<char, 64> bytes;
-    (void)::recv(rung[static_cast<unsigned>(i)].data.fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  while (::epoll_wait(set_.get(), rung.data(), static_cast<int>(rung.size()), 0) == static_cast<int>(rung.size())) {
   }
 }
 

@@ -14,8 +14,9 @@ class Doorbells {
   // From any thread. A socket is removed by closing it.
   void add(int socket);
   int get() const { return set_.get(); }
-  // The sleeper, awake again.
-  void drain();
+  // The sleeper, awake again. What was rung with stays in the sockets, since one of them may be closed meanwhile: who
+  // has a socket reads it (Port::arm).
+  void settle();
 
  private:
   Fd set_;

@@ -101,7 +101,13 @@ std::size_t Port::send(Mac& mac, std::uint64_t& bytes, bool& waiting) {
 }
 
 bool Port::arm() {
-  if (is_socket_) (void)WakeProtocol<FullFences>::arm(view_.memory->adapter_word);
+  if (is_socket_) {
+    if ((view_.memory->adapter_word.load(std::memory_order_relaxed) & 1) == 0) {  // it was rung, or never armed
+      std::array<char, 64> bytes;
+      (void)::recv(bell_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    }
+    (void)WakeProtocol<FullFences>::arm(view_.memory->adapter_word);
+  }
   return view_.memory->send_producer.load(std::memory_order_acquire) == send_consumer_;
 }
 
