@@ -150,7 +150,7 @@ struct Config {
   std::vector<int> queue_core;  // for whoever binds itself to the core of its queue; a queue's processor runs there
 
   std::optional<EndpointPlace> endpoint_at{};  // then endpoints can be opened
-  Delivery delivery = Delivery::together;    // inlined: together
+  Delivery delivery = Delivery::together;      // inlined: together
 
   Coalescing coalescing;
   std::uint32_t receive_buffer = 0;  // bytes; 0: the MAC's longest frame

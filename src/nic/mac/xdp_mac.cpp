@@ -54,11 +54,11 @@ class XdpMac final : public Mac {
   Link link() const override { return link_of(control_.get(), interface_.index); }
   MacCounters counters() const override;
   Capabilities capabilities() const override {
-    return {.max_frame =
-                std::min(geometry_.max_frame, frame_now(control_.get(), interface_.index, geometry_.max_frame)),
-            .checked_arrivals = true,  // by the card, where there is one
-            .probes_path_mtu = true,
-            .privilege = "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF"};
+    return {
+        .max_frame = std::min(geometry_.max_frame, frame_now(control_.get(), interface_.index, geometry_.max_frame)),
+        .checked_arrivals = true,  // by the card, where there is one
+        .probes_path_mtu = true,
+        .privilege = "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF"};
   }
   std::size_t transmit(std::span<const Frame> frames) override;
   std::size_t receive(std::span<Frame> frames) override;
