@@ -21,6 +21,8 @@ Result<Report> run_net_many(const Options& options);
 Result<Report> run_via_latency(const Options& options);
 Result<Report> run_via_bandwidth(const Options& options);
 Result<Report> run_via_registration(const Options& options);
+Result<Report> run_mpi_pingpong(const Options& options);
+Result<Report> run_mpi_collectives(const Options& options);
 Result<Report> run_sovia(const Options& options);
 Result<Report> run_sockets_latency(const Options& options);
 Result<Report> run_sockets_messages(const Options& options);
@@ -55,6 +57,8 @@ constexpr Benchmark kBenchmarks[] = {
      run_net_bandwidth},
     {"net-loss", "bulk data between two hosts when one frame in a hundred is lost, against TCP", run_net_loss},
     {"net-many", "500 idle virtual interfaces to another host, and eight hosts that send to one", run_net_many},
+    {"mpi-pingpong", "two ranks of an MPI program on one host, against Open MPI's own transports", run_mpi_pingpong},
+    {"mpi-collectives", "collective operations of MPI programs, 2 to 8 ranks on one host", run_mpi_collectives},
     {"via-latency", "messages over virtual interfaces, 4 B to 32 KB (SOVIA, figure 5)", run_via_latency},
     {"via-bandwidth", "streams over virtual interfaces, 4 B to 4 MB (SOVIA, figures 7 and 8)", run_via_bandwidth},
     {"via-registration", "registering memory against copying (SOVIA, figure 6, tables 2 and 3)", run_via_registration},
