@@ -281,7 +281,7 @@ const Case kCases[] = {
        run.settle(c.here);
        run.recv(c.here, 1);
        reset(c.there);
-       run.poll(c.here, POLLIN | POLLOUT);
+       run.poll(c.here, POLLIN);
        run.recv(c.here, 1);
        run.recv(c.here, 1);
        run.note("send", run.calls.send(c.here, "x", 1, MSG_NOSIGNAL));
