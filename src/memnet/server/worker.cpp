@@ -20,6 +20,7 @@ namespace {
 constexpr std::uint32_t kMostLines = 4096;
 constexpr std::size_t kMostLingering = 4096;  // sockets of nobody that still send; beyond, the oldest is cut off
 constexpr int kEventsAtOnce = 64;
+constexpr int kYields = 12;
 constexpr std::size_t kBuffer = 64 << 10;
 constexpr std::uint64_t kLoadWindowNs = 100'000'000;
 // In an event instead of a socket.
@@ -271,6 +272,7 @@ void Worker::sleep(std::uint64_t idle_since) {
 void Worker::run() {
   const Clock& clock = Clock::steady();
   std::uint64_t idle_since = 0, next_probe = 0;
+  int yields = 0;
   window_began_ = turn_began_ = clock.now_ns();
   while (!stopping()) {
     const bool worked = turn();
@@ -280,6 +282,7 @@ void Worker::run() {
     if (worked) {
       if (idle_since != 0) budget_.learn(now - idle_since, false);
       idle_since = 0;
+      yields = 0;
       napped_ = false;
       continue;
     }
@@ -296,8 +299,15 @@ void Worker::run() {
       }
       budget_.core_contended(clock.now_ns());
     }
+    // Lying down and being woken costs many times what a look does: those who want the processor get it first.
+    if (!napped_ && yields < kYields) {
+      ++yields;
+      ::sched_yield();
+      continue;
+    }
     sleep(idle_since);
     if (napped_) continue;
+    yields = 0;
     idle_since = 0;
   }
   finish();
