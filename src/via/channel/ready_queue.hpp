@@ -51,7 +51,8 @@ class ReadyQueueOfSources final : public ReadyQueue, private ReadyEntrance {
 
   ReadyQueueOfSources(Fd epoll, ShmReadySource shared);
 
-  ShmReadySource& shared_memory() override { return shared_; }
+  std::error_code add_shm(ShmChannel& channel, std::uint64_t tag) override { return shared_.add(channel, tag); }
+  void remove_shm(ShmChannel& channel) override { shared_.remove(channel); }
 
   std::size_t look(std::span<std::uint64_t> tags);
   std::size_t report_watched(std::span<std::uint64_t> tags);

@@ -11,7 +11,7 @@
 
 namespace viaduct::via {
 
-class ShmReadySource;
+class ShmChannel;
 
 class ReadySource {
  public:
@@ -32,7 +32,8 @@ class ReadySource {
 // What a ready queue offers to a channel that enters it (Channel::enter).
 class ReadyEntrance {
  public:
-  virtual ShmReadySource& shared_memory() = 0;
+  virtual std::error_code add_shm(ShmChannel& channel, std::uint64_t tag) = 0;
+  virtual void remove_shm(ShmChannel& channel) = 0;
   // Counted: a source stays until it was removed as often as it was added.
   virtual std::error_code add(ReadySource& source) = 0;
   virtual void remove(ReadySource& source) = 0;

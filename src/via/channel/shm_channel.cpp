@@ -44,14 +44,6 @@ std::uint64_t spin_bound_ns() {
 
 }  // namespace
 
-Status ChannelGeometry::check() const {
-  if (!std::has_single_bit(slots) || slots < 8 || slots > (1u << 20))
-    return Error(EINVAL, fmt::format("channel: {} slots are not a power of two in 8..2^20", slots));
-  if (!std::has_single_bit(bulk_bytes) || bulk_bytes < 4096 || bulk_bytes > (std::size_t{1} << 32))
-    return Error(EINVAL, fmt::format("channel: bulk area of {} bytes is not a power of two in 4K..4G", bulk_bytes));
-  return {};
-}
-
 Result<std::unique_ptr<ShmChannel>> ShmChannel::attach(Segment segment, ChannelGeometry geometry, int side, Fd socket) {
   VIADUCT_CHECK(geometry.check());
   if (segment.payload().size() < geometry.bytes())

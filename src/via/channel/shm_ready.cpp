@@ -6,45 +6,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/log.hpp"
-#include "via/channel/ready_source.hpp"
-
 namespace viaduct::via {
 
 namespace {
 
 constexpr std::size_t kHintsPerLook = 32;
 
-Result<HintQueue> hints_of(const Segment& segment, std::uint32_t capacity) {
-  return HintQueue::attach(segment.payload().subspan(sizeof(ReadyQueueHeader)), capacity);
-}
-
-// The peer's: its number is copied once, then checked against the size.
-Result<HintQueue> peer_hints_of(const Segment& segment) {
-  if (segment.payload().size() < sizeof(ReadyQueueHeader))
-    return Error(EPROTO, "ready queue: the segment is too small");
-  const auto* const capacity = &segment.as<ReadyQueueHeader>()->capacity;
-  return hints_of(segment, *const_cast<const volatile std::uint32_t*>(capacity));
-}
-
 }  // namespace
-
-// The sending side's end of it, under the mutex: the descriptor comes from the peer and is checked like any segment.
-// Whatever is wrong with it, the peer is woken by the doorbell then.
-void ShmChannel::take_peer_queue(Fd fd, std::uint32_t queue) {
-  peer_queue_.reset();
-  peer_queue_segment_ = {};
-  peer_queue_taken_ = queue;
-  if (!fd) return;  // no room in our table of descriptors
-  auto segment = Segment::adopt(std::move(fd), kReadyQueueLayout);
-  auto hints = segment ? peer_hints_of(*segment) : Result<HintQueue>(segment.error());
-  if (hints) {
-    peer_queue_segment_ = std::move(*segment);
-    peer_queue_ = std::make_unique<HintQueue>(std::move(*hints));
-  } else if (!std::exchange(peer_queue_fault_logged_, true)) {
-    log::fault(hints.error().because("the peer's ready queue is not used").message());
-  }
-}
 
 Result<ShmReadySource> ShmReadySource::make(std::uint32_t most_channels, int epoll) {
   if (most_channels == 0 || most_channels > kMostHints)
@@ -180,16 +148,6 @@ void ShmReadySource::readable(std::uint32_t number) {
   if (channel.peer_gone()) (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, channel.descriptor(), nullptr);
   // What came may have been no doorbell: the peer says so on the socket when it joins a queue of its own.
   if (places_[number].active || !channel.is_armed_and_quiet()) activate(number);
-}
-
-// What a channel in shared memory does with a ready queue.
-
-std::error_code ShmChannel::enter(ReadyEntrance& entrance, std::uint64_t tag) {
-  return entrance.shared_memory().add(*this, tag);
-}
-
-void ShmChannel::leave(ReadyEntrance& entrance) {
-  entrance.shared_memory().remove(*this);
 }
 
 }  // namespace viaduct::via

@@ -12,16 +12,10 @@
 #include "base/hint_queue.hpp"
 #include "base/result.hpp"
 #include "base/segment.hpp"
+#include "via/channel/ready_format.hpp"
 #include "via/channel/shm_channel.hpp"
 
 namespace viaduct::via {
-
-constexpr std::uint64_t kReadyQueueLayout = layout_hash("ready queue 1: capacity u32 line, hint queue");
-
-struct alignas(kCacheLine) ReadyQueueHeader {
-  std::uint32_t capacity;  // written by the owner before it is shared
-};
-static_assert(sizeof(ReadyQueueHeader) == kCacheLine);
 
 class ShmReadySource {
  public:

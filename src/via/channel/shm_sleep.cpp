@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "base/log.hpp"
 #include "base/socket_message.hpp"
+#include "via/channel/ready_format.hpp"
+#include "via/channel/ready_source.hpp"
 #include "via/channel/shm_channel.hpp"
 
 namespace viaduct::via {
@@ -99,6 +103,23 @@ void ShmChannel::find_peer_queue(std::uint32_t queue) {
     const bool first_in_line = ::recv(socket_.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == kQueue;
     if (!first_in_line) return (void)read_socket(kMostDoorbells, MSG_PEEK);
     if (!read_socket(1, 0)) return;
+  }
+}
+
+// The sending side's end of it, under the mutex: the descriptor comes from the peer and is checked like any segment.
+// Whatever is wrong with it, the peer is woken by the doorbell then.
+void ShmChannel::take_peer_queue(Fd fd, std::uint32_t queue) {
+  peer_queue_.reset();
+  peer_queue_segment_ = {};
+  peer_queue_taken_ = queue;
+  if (!fd) return;  // no room in our table of descriptors
+  auto segment = Segment::adopt(std::move(fd), kReadyQueueLayout);
+  auto hints = segment ? peer_hints_of(*segment) : Result<HintQueue>(segment.error());
+  if (hints) {
+    peer_queue_segment_ = std::move(*segment);
+    peer_queue_ = std::make_unique<HintQueue>(std::move(*hints));
+  } else if (!std::exchange(peer_queue_fault_logged_, true)) {
+    log::fault(hints.error().because("the peer's ready queue is not used").message());
   }
 }
 
@@ -211,6 +232,14 @@ void ShmChannel::step_back_into_queue() {
   if (own_queue_ == nullptr) return;
   mine().place.store(own_place_.word(), std::memory_order_release);
   own_queue_->put(own_place_.number - 1);
+}
+
+std::error_code ShmChannel::enter(ReadyEntrance& entrance, std::uint64_t tag) {
+  return entrance.add_shm(*this, tag);
+}
+
+void ShmChannel::leave(ReadyEntrance& entrance) {
+  entrance.remove_shm(*this);
 }
 
 }  // namespace viaduct::via

@@ -7,7 +7,6 @@
 #include "base/log.hpp"
 #include "via/port/children.hpp"
 #include "via/port/net_handshake.hpp"
-#include "via/port/port.hpp"
 
 namespace viaduct::via {
 
@@ -17,7 +16,7 @@ constexpr std::uint64_t kSilenceNs = 5'000'000'000;  // a client that says nothi
 
 }  // namespace
 
-Result<std::shared_ptr<Listener>> Listener::make(std::weak_ptr<Port> port, const Place& place) {
+Result<std::shared_ptr<Listener>> Listener::make(std::weak_ptr<LocalPort> port, const Place& place) {
   VIADUCT_TRY(Fd fd, meeting::listen_at(place.here, kBacklog));
   close_in_children(fd.get());
   std::shared_ptr<Listener> listener(new Listener(port, std::move(fd)));

@@ -9,19 +9,26 @@
 #include <string>
 #include <vector>
 
+#include "via/port/local_port.hpp"
 #include "via/port/shm_handshake.hpp"
 
 namespace viaduct::via {
 
 class Network;
-struct Place;
+
+// Where a program is met.
+struct Place {
+  std::string host;   // to be asked; empty, or one of this host's addresses: this one
+  std::string here;   // its name on one host (base/meeting.hpp)
+  std::string there;  // its name over the network; empty: not over the network
+};
 
 constexpr int kBacklog = 4096;  // connections that nobody has accepted yet
 
 class Listener {
  public:
   // Other hosts are a matter of luck: where the network cannot be had, or the name is another's there, the log says so.
-  static Result<std::shared_ptr<Listener>> make(std::weak_ptr<Port> port, const Place& place);
+  static Result<std::shared_ptr<Listener>> make(std::weak_ptr<LocalPort> port, const Place& place);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
@@ -34,13 +41,13 @@ class Listener {
   std::vector<int> descriptors() const;
 
  private:
-  Listener(std::weak_ptr<Port> port, Fd fd) : port_(std::move(port)), fd_(std::move(fd)) {}
+  Listener(std::weak_ptr<LocalPort> port, Fd fd) : port_(std::move(port)), fd_(std::move(fd)) {}
   void accept_all();
   std::unique_ptr<Handshake> take_one_of_this_host();
   std::uint64_t news() const;
   void wait_for_somebody(Deadline deadline, std::uint64_t seen);
 
-  const std::weak_ptr<Port> port_;  // which owns this
+  const std::weak_ptr<LocalPort> port_;  // which owns this
   Fd fd_;
   std::shared_ptr<Network> network_;  // none: other hosts do not find this
   std::string there_;

@@ -16,6 +16,14 @@
 
 namespace viaduct::via {
 
+// What a side's port says of the connection to be.
+struct Introduction {
+  std::uint32_t slot = 0;        // of the connection's words in the port's table
+  std::uint32_t connection = 0;  // its number in those words
+  std::uint64_t tag = 0;         // what memory of this side the connection may reach
+  copy::Token token;
+};
+
 class RemotePort {
  public:
   using Direction = copy::PeerMemory::Direction;

@@ -9,7 +9,6 @@
 
 #include "base/log.hpp"
 #include "via/port/children.hpp"
-#include "via/port/port.hpp"
 #include "via/port/shm_reach.hpp"
 
 namespace viaduct::via {
@@ -29,7 +28,7 @@ bool send_message(int socket, const Message& message, int fd = -1) {
   return send_all(socket, std::as_bytes(std::span(&message, 1)), fd);
 }
 
-bool send_greeting(int socket, const Port& port, const Terms& mine, std::span<const std::byte> words) {
+bool send_greeting(int socket, const LocalPort& port, const Terms& mine, std::span<const std::byte> words) {
   const copy::Token token = port.token();
   const Greeting greeting{kGreetingMagic, kGreetingVersion, static_cast<std::uint32_t>(words.size()),
                           mine.slot,      mine.number,      mine.tag,
@@ -50,20 +49,20 @@ std::span<std::byte> writable_bytes(Message& message) {
 
 }  // namespace
 
-ShmHandshake::ShmHandshake(std::shared_ptr<Port> port, bool opener)
+ShmHandshake::ShmHandshake(std::shared_ptr<LocalPort> port, bool opener)
     : port_(std::move(port)),
       opener_(opener),
       began_ns_(Clock::steady().now_ns()),
       expecting_(opener ? Expecting::greeting : Expecting::server) {}
 
-Result<std::unique_ptr<ShmHandshake>> ShmHandshake::open(std::shared_ptr<Port> port, Fd socket) {
+Result<std::unique_ptr<ShmHandshake>> ShmHandshake::open(std::shared_ptr<LocalPort> port, Fd socket) {
   VIADUCT_TRY(const pid_t peer, meeting::check_peer(socket.get(), port->peers()));
   std::unique_ptr<ShmHandshake> made(new ShmHandshake(std::move(port), true));
   made->meet_on(std::move(socket), peer);
   return made;
 }
 
-std::unique_ptr<ShmHandshake> ShmHandshake::join(std::shared_ptr<Port> port, std::string name, const Terms& mine,
+std::unique_ptr<ShmHandshake> ShmHandshake::join(std::shared_ptr<LocalPort> port, std::string name, const Terms& mine,
                                                  std::span<const std::byte> words, Deadline deadline) {
   std::unique_ptr<ShmHandshake> made(new ShmHandshake(std::move(port), false));
   made->name_ = std::move(name);

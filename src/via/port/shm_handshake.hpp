@@ -17,18 +17,9 @@
 #include "base/socket_message.hpp"
 #include "copy/peer_memory.hpp"
 #include "via/port/handshake.hpp"
+#include "via/port/local_port.hpp"
 
 namespace viaduct::via {
-
-class Port;
-
-// What a side's port says of the connection to be.
-struct Introduction {
-  std::uint32_t slot = 0;        // of the connection's words in the port's table
-  std::uint32_t connection = 0;  // its number in those words
-  std::uint64_t tag = 0;         // what memory of this side the connection may reach
-  copy::Token token;
-};
 
 constexpr std::uint64_t kGreetingMagic = 0x6f6c6c6548616956;  // "ViaHello", little endian
 constexpr std::uint32_t kGreetingVersion = 2;
@@ -55,8 +46,8 @@ static_assert(sizeof(Answer) == 16);
 class ShmHandshake final : public Handshake {
  public:
   // EACCES: the other belongs to another user.
-  static Result<std::unique_ptr<ShmHandshake>> open(std::shared_ptr<Port> port, Fd socket);
-  static std::unique_ptr<ShmHandshake> join(std::shared_ptr<Port> port, std::string name, const Terms& mine,
+  static Result<std::unique_ptr<ShmHandshake>> open(std::shared_ptr<LocalPort> port, Fd socket);
+  static std::unique_ptr<ShmHandshake> join(std::shared_ptr<LocalPort> port, std::string name, const Terms& mine,
                                             std::span<const std::byte> words, Deadline deadline);
   ~ShmHandshake() override;
 
@@ -89,7 +80,7 @@ class ShmHandshake final : public Handshake {
     nothing,
   };
 
-  ShmHandshake(std::shared_ptr<Port> port, bool opener);
+  ShmHandshake(std::shared_ptr<LocalPort> port, bool opener);
   void meet_on(Fd socket, pid_t peer);
   void part();
   Step go_on();
@@ -106,7 +97,7 @@ class ShmHandshake final : public Handshake {
   Step take_channel_segment();
   Step take_confirmation();
 
-  const std::shared_ptr<Port> port_;
+  const std::shared_ptr<LocalPort> port_;
   const bool opener_;
   const std::uint64_t began_ns_;
   Expecting expecting_;

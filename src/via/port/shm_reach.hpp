@@ -11,7 +11,6 @@
 
 #include "via/port/registrations.hpp"
 #include "via/port/remote_port.hpp"
-#include "via/port/shm_handshake.hpp"
 
 namespace viaduct::via {
 
