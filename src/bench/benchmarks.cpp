@@ -23,6 +23,8 @@ Result<Report> run_via_bandwidth(const Options& options);
 Result<Report> run_via_registration(const Options& options);
 Result<Report> run_mpi_pingpong(const Options& options);
 Result<Report> run_mpi_collectives(const Options& options);
+Result<Report> run_mx_latency(const Options& options);
+Result<Report> run_mx_bandwidth(const Options& options);
 Result<Report> run_sovia(const Options& options);
 Result<Report> run_sockets_latency(const Options& options);
 Result<Report> run_sockets_messages(const Options& options);
@@ -62,6 +64,8 @@ constexpr Benchmark kBenchmarks[] = {
     {"via-latency", "messages over virtual interfaces, 4 B to 32 KB (SOVIA, figure 5)", run_via_latency},
     {"via-bandwidth", "streams over virtual interfaces, 4 B to 4 MB (SOVIA, figures 7 and 8)", run_via_bandwidth},
     {"via-registration", "registering memory against copying (SOVIA, figure 6, tables 2 and 3)", run_via_registration},
+    {"mx-latency", "messages between two MX endpoints, and what matching costs", run_mx_latency},
+    {"mx-bandwidth", "streams between two MX endpoints", run_mx_bandwidth},
     {"sovia", "streams by the SOVIA protocol, part by part, beside the paper (SOVIA, table 4, figures 5 to 9)",
      run_sovia},
     {"sockets-latency", "messages there and back through sockets of a plain program, on the kernel and accelerated",

@@ -95,7 +95,7 @@ class Core final : public Endpoint {
   View view() const override;
 
   // By another endpoint of this process that waits: programs of one thread have several.
-  bool poll_for_another();
+  bool poll_for_another(std::uint64_t now);
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }  // in a forked child
   bool is_abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
   bool owns(const Request* request);
@@ -123,6 +123,7 @@ class Core final : public Endpoint {
   void leave();
   void tell_events();
   bool poll(bool of_a_wait);
+  void help_in_time();
   void poll_as_leader();
   void visit_tags(std::span<const std::uint64_t> tags);
   void visit(Link& link);
@@ -248,7 +249,7 @@ class Core final : public Endpoint {
   std::uint32_t polls_of_leader_ = 0;
   std::uint64_t door_looked_at_ns_ = 0;
   std::atomic<std::uint64_t> wakes_{0};
-  std::atomic<std::uint32_t> polls_{0};
+  std::atomic<std::uint32_t> idle_polls_{0};
 
   Matcher matcher_;
   RequestPool pool_;

@@ -84,9 +84,10 @@ void help_others(Core& core) {
   const std::unique_lock lock(population_mutex, std::try_to_lock);
   if (!lock.owns_lock()) return;
   const std::size_t count = everybody().size();
+  const std::uint64_t now = Clock::steady().now_ns();
   for (std::size_t i = 0; i < std::min(count, kMostHelped); ++i) {
     Core* const other = everybody()[next_helped++ % count];
-    if (other != &core) (void)other->poll_for_another();
+    if (other != &core) (void)other->poll_for_another(now);
   }
 }
 

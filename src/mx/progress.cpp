@@ -72,8 +72,14 @@ void Core::tell_events() {
 
 bool Core::progress() {
   const bool led = poll(false);
-  if (population() > 1 && polls_.fetch_add(1, std::memory_order_relaxed) % 4 == 0) help_others(*this);
+  if (population() > 1) help_in_time();
   return led;
+}
+
+// After many polls in vain, and then now and then.
+void Core::help_in_time() {
+  constexpr std::uint32_t kPollsInVain = 64;
+  if (idle_polls_.load(std::memory_order_relaxed) % kPollsInVain == kPollsInVain - 1) help_others(*this);
 }
 
 bool Core::poll(bool of_a_wait) {
@@ -83,10 +89,14 @@ bool Core::poll(bool of_a_wait) {
   return true;
 }
 
-// It looks seldom: so it looks at everything.
-bool Core::poll_for_another() {
+// It looks seldom: so it looks at the door, too.
+bool Core::poll_for_another(std::uint64_t now) {
+  constexpr std::uint64_t kDoorNs = 100'000;
   if (owner_.load(std::memory_order_relaxed) == this_thread() || !leadership_.try_lead()) return false;
-  somebody_knocks_ = true;
+  if (now - door_looked_at_ns_ >= kDoorNs) {
+    door_looked_at_ns_ = now;
+    somebody_knocks_ = true;
+  }
   poll_as_leader();
   leadership_.stop();
   return true;
@@ -106,6 +116,7 @@ void Core::look_at_door_in_time() {
 void Core::poll_as_leader() {
   std::uint64_t tags[kTagsAtOnce];
   const std::size_t count = ready_->take(tags);
+  idle_polls_.store(count == 0 ? idle_polls_.load(std::memory_order_relaxed) + 1 : 0, std::memory_order_relaxed);
   const Guard guard(*this);
   visit_tags({tags, count});
   if (!leftovers_.empty()) [[unlikely]] {
@@ -235,6 +246,7 @@ SleepResult Core::sleep_as_leader(Deadline deadline, const Clock& clock) {
     most = most_sleep_ns();
     tell_leader_ = false;  // we know
   }
+  if (population() > 1) help_others(*this);
   if (!ready) {
     std::uint64_t left = std::min(deadline.is_never() ? UINT64_MAX : deadline.left_ns(clock.now_ns()), most);
     left = std::min<std::uint64_t>(left, 1'000'000'000'000'000);
@@ -270,12 +282,11 @@ bool Core::wait(std::uint64_t within_ns, Look look) {
   const Deadline deadline = within_ns == kForever ? Deadline::never() : Deadline::after_ns(Clock::steady(), within_ns);
   const std::uint64_t wakes = wakes_.load(std::memory_order_acquire);
   bool found = false;
-  std::uint32_t looks = 0;
   const auto ready = [&] {
     if (look.function(look.argument)) return found = true;
     (void)poll(true);
     if (look.function(look.argument)) return found = true;
-    if (++looks % 8 == 0) help_others(*this);
+    if (population() > 1) help_in_time();
     return wakes_.load(std::memory_order_acquire) != wakes;
   };
   for (;;) {
