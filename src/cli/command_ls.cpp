@@ -1,5 +1,5 @@
 // viaduct ls: the TCP sockets of programs under `viaduct run`, like ss(8): who, where, over what, how much, and why
-// not; and peers on other hosts.
+// not; peers on other hosts; and message endpoints.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/command.hpp"
+#include "cli/endpoint_list.hpp"
 #include "cli/host_list.hpp"
 #include "cli/live_terminal.hpp"
 #include "cli/process_fault.hpp"
@@ -34,7 +35,8 @@ struct Options {
 struct Reading {
   std::vector<Socket> sockets;
   std::vector<net::EngineReading> engines;  // none where only some sockets are asked for
-  std::vector<Error> faults;                // one for each process named that cannot be read
+  std::vector<mx::EndpointReading> endpoints;
+  std::vector<Error> faults;  // one for each process named that cannot be read
 };
 
 Reading read(const Options& options) {
@@ -42,14 +44,17 @@ Reading read(const Options& options) {
   if (options.pids.empty()) {
     reading.sockets = sockets_view::read_all_sockets();
     if (!options.filter.is_narrow()) reading.engines = net::read_engines(0);
+    if (!options.filter.is_narrow()) reading.endpoints = mx::read_endpoints(0);
   }
   for (const int pid : options.pids) {
     const auto engines = options.filter.is_narrow() ? std::vector<net::EngineReading>() : net::read_engines(pid);
     reading.engines.insert(reading.engines.end(), engines.begin(), engines.end());
+    const auto endpoints = options.filter.is_narrow() ? std::vector<mx::EndpointReading>() : mx::read_endpoints(pid);
+    reading.endpoints.insert(reading.endpoints.end(), endpoints.begin(), endpoints.end());
     auto some = sockets_view::read_sockets(pid);
     if (some)
       reading.sockets.insert(reading.sockets.end(), some->begin(), some->end());
-    else if (engines.empty())
+    else if (engines.empty() && endpoints.empty())
       reading.faults.push_back(explain_unread_sockets(pid, some.error(), "ls"));
   }
   std::erase_if(reading.sockets, [&](const Socket& socket) { return !options.filter.passes(socket); });
@@ -82,10 +87,15 @@ std::string sockets_in_words(const Options& options, const Reading& reading, con
 
 std::string in_words(const Options& options, const Reading& reading) {
   const Screen screen = Screen::standard_output();
-  const std::string hosts = hosts_in_table(reading.engines, screen);
-  if (reading.sockets.empty()) return hosts.empty() ? nothing_to_show(options) : hosts;
-  const std::string sockets = sockets_in_words(options, reading, screen);
-  return hosts.empty() ? sockets : sockets + "\n" + hosts;
+  std::string text;
+  const auto add = [&](const std::string& table) {
+    if (!text.empty() && !table.empty()) text += '\n';
+    text += table;
+  };
+  if (!reading.sockets.empty()) add(sockets_in_words(options, reading, screen));
+  add(hosts_in_table(reading.engines, screen));
+  add(endpoints_in_table(reading.endpoints, screen));
+  return text.empty() ? nothing_to_show(options) : text;
 }
 
 ExitCode watch(const Options& options, Reading reading) {
@@ -93,7 +103,8 @@ ExitCode watch(const Options& options, Reading reading) {
   {
     LiveTerminal terminal;
     while (!nobody_is_left(options, reading)) {
-      if (!terminal.show(options.json ? in_json(reading.sockets, reading.engines, true) : in_words(options, reading)))
+      if (!terminal.show(options.json ? in_json(reading.sockets, reading.engines, reading.endpoints, true)
+                                      : in_words(options, reading)))
         return ExitCode::failed;
       if (!terminal.wait(delay)) return ExitCode::ok;
       reading = read(options);
@@ -112,7 +123,8 @@ ExitCode list(const Options& options) {
     const ExitCode watched = watch(options, reading);
     return code == ExitCode::ok ? watched : code;
   }
-  fmt::print("{}", options.json ? in_json(reading.sockets, reading.engines, false) : in_words(options, reading));
+  fmt::print("{}", options.json ? in_json(reading.sockets, reading.engines, reading.endpoints, false)
+                                : in_words(options, reading));
   return code;
 }
 

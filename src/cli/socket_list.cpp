@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/compact.hpp"
+#include "cli/endpoint_list.hpp"
 #include "cli/host_list.hpp"
 
 namespace viaduct::cli {
@@ -121,7 +122,8 @@ std::string sockets_in_short(const std::vector<Socket>& sockets, const Screen& s
   return lines;
 }
 
-std::string in_json(const std::vector<Socket>& sockets, const std::vector<net::EngineReading>& engines, bool one_line) {
+std::string in_json(const std::vector<Socket>& sockets, const std::vector<net::EngineReading>& engines,
+                    const std::vector<mx::EndpointReading>& endpoints, bool one_line) {
   Json list = Json::array(), reasons = Json::array();
   for (const Socket& socket : sockets) list.push_back(socket_json(socket));
   const Summary summary = summary_of(sockets);
@@ -129,7 +131,8 @@ std::string in_json(const std::vector<Socket>& sockets, const std::vector<net::E
   const Json whole = {
       {"sockets", std::move(list)},
       {"summary", {{"connected", summary.connected}, {"on_rings", summary.on_rings}, {"reasons", std::move(reasons)}}},
-      {"hosts", hosts_in_json(engines)}};
+      {"hosts", hosts_in_json(engines)},
+      {"endpoints", endpoints_in_json(endpoints)}};
   return whole.dump(one_line ? -1 : 2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

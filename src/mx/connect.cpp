@@ -18,6 +18,9 @@ using Step = via::Handshake::Step;
 
 namespace {
 
+// Another host: what is said while nobody is there is lost, and said again at growing distances.
+constexpr std::uint64_t kAskOnceNs = 500'000'000;
+constexpr std::uint64_t kAskAgainNs = 20'000'000;
 constexpr std::uint64_t kAnswerNs = 5'000'000'000;  // a peer that was accepted joins at once
 
 std::span<const std::byte> bytes_of(const Hello& hello) {
@@ -32,6 +35,10 @@ bool read_hello(std::span<const std::byte> words, Hello& hello) {
 
 bool is_possible(const Hello& hello) {
   return is_nic(hello.nic) && hello.endpoint < kMostEndpoints && hello.session != 0;
+}
+
+bool nobody_wants(const Partner& partner) {
+  return partner.requests.empty() && partner.controls.empty();
 }
 
 Status status_of(via::CloseReason why) {
@@ -55,6 +62,7 @@ Partner* Core::add_partner(const Name& name) {
   made->index = static_cast<std::uint32_t>(partners_.size());
   made->handle = register_partner(made.get());
   if (made->handle == 0) return nullptr;
+  if (statistics_ != nullptr) made->shown = statistics_->new_partner(name.nic, name.endpoint);
   Partner* const partner = made.get();
   partners_.push_back(std::move(made));
   by_name_[name] = partner;
@@ -146,6 +154,11 @@ void Core::advance_connecting() {
       std::erase(connecting_, partner);
       continue;
     }
+    if (partner->handshake == nullptr && now < partner->ask_again_at) {
+      if (now >= partner->connect_until || nobody_wants(*partner))
+        connecting_failed(*partner, Status::endpoint_unreachable);
+      continue;
+    }
     if (partner->handshake == nullptr) {
       partner->handshake_slot = take_slot();
       if (partner->handshake_slot == UINT32_MAX) {
@@ -153,8 +166,10 @@ void Core::advance_connecting() {
         continue;
       }
       const Hello hello{kHelloMagic, kHelloVersion, name_.nic, name_.endpoint, session_, partner->key, 0};
-      auto joining = port_->join(place_of(family_, partner->name), terms(partner->handshake_slot), bytes_of(hello),
-                                 Deadline::never());
+      const via::Place place = place_of(family_, partner->name);
+      const bool far = !place.host.empty() && !net::Engine::is_this_host(place.host);
+      const Deadline deadline = far ? Deadline::at_ns(now + kAskOnceNs) : Deadline::never();
+      auto joining = port_->join(place, terms(partner->handshake_slot), bytes_of(hello), deadline);
       if (!joining) {
         log::fault(joining.error().because("mx: connect").message());
         give_slot(partner->handshake_slot);
@@ -166,7 +181,7 @@ void Core::advance_connecting() {
     const Step step = partner->handshake->advance();
     if (step != Step::pending) {
       end_of_handshake(*partner, step);
-    } else if (now >= partner->connect_until || (partner->requests.empty() && partner->controls.empty())) {
+    } else if (now >= partner->connect_until || nobody_wants(*partner)) {
       const bool nobody = partner->handshake->found_nobody_yet();
       partner->handshake.reset();
       give_slot(partner->handshake_slot);
@@ -189,7 +204,19 @@ void Core::end_of_handshake(Partner& partner, Step step) {
   if (step == Step::refused && understood && hello.refused != 0 && hello.refused <= 16) {
     if (hello.version != kHelloVersion)
       log::fault(fmt::format("mx: {} speaks another version; update the older side", handshake->peer()));
+    if (hello.refused == static_cast<std::uint32_t>(Status::pending)) {  // it is asking us
+      partner.ask_again_at = Clock::steady().now_ns() + kAskAgainNs;
+      connecting_.push_back(&partner);
+      return;
+    }
     return connecting_failed(partner, static_cast<Status>(hello.refused));
+  }
+  const std::uint64_t now = Clock::steady().now_ns();
+  const bool is_far = dynamic_cast<const via::ShmHandshake*>(handshake.get()) == nullptr;
+  if (is_far && (step == Step::nobody || step == Step::timed_out) && now < partner.connect_until) {
+    partner.ask_again_at = now + kAskAgainNs;
+    connecting_.push_back(&partner);
+    return;
   }
   if (step == Step::failed || step == Step::done) log::fault(handshake->fault().because("mx: connect").message());
   connecting_failed(partner, step == Step::nobody ? Status::endpoint_closed : Status::endpoint_unreachable);
@@ -226,8 +253,15 @@ void Core::answer(std::unique_ptr<via::Handshake> handshake) {
   if (!is_possible(hello)) return refuse(Status::rejected);
   if (hello.key != key_) return refuse(Status::bad_key);
   Partner* const from = partner({hello.nic, hello.endpoint}, 0);
+  if (from == nullptr || from->is_self) return refuse(Status::no_resources);
+  // Both ask at the same time: one connection is enough, that of whose name is less. Between hosts nobody knows whether
+  // what this side asks has come there.
+  const auto* const ours = dynamic_cast<const via::ShmHandshake*>(from->handshake.get());
+  const bool both_ask = ours != nullptr && !ours->found_nobody_yet();
+  if (both_ask && std::pair(name_.nic, name_.endpoint) < std::pair(from->name.nic, from->name.endpoint))
+    return refuse(Status::pending);
   const std::uint32_t slot = take_slot();
-  if (from == nullptr || from->is_self || slot == UINT32_MAX) return refuse(Status::no_resources);
+  if (slot == UINT32_MAX) return refuse(Status::no_resources);
   if (!handshake->accept(terms(slot), bytes_of(reply))) return give_slot(slot);
   const std::uint64_t until = Clock::steady().now_ns() + kAnswerNs;
   answered_.push_back({std::move(handshake), from, slot, hello.session, until});
@@ -275,6 +309,8 @@ void Core::adopt(Partner& partner, via::Connection connection, std::uint32_t slo
   made_count.add();
   if (partner.out != nullptr && !partner.out->over) return;
   partner.out = &link;
+  if (partner.shown != nullptr)
+    Statistics::show(*partner.shown, link.is_local() ? Statistics::Way::memory : Statistics::Way::network);
   for (Request *one = partner.requests.first(), *next = nullptr; one != nullptr; one = next) {
     next = decltype(partner.requests)::next(*one);
     if (one->stage == Request::Stage::connecting) finish(*one, Status::success);
@@ -322,6 +358,7 @@ void Core::link_broke(Link& link, const char* why) {
 void Core::drop_links(Partner& partner) {
   set_blocked(partner, false);
   partner.out = nullptr;
+  if (partner.shown != nullptr && !partner.is_self) Statistics::show(*partner.shown, Statistics::Way::none);
   partner.in_the_middle = false;
   partner.controls.clear();
   partner.getters.clear();

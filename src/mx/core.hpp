@@ -25,6 +25,7 @@
 #include "mx/matcher.hpp"
 #include "mx/partner.hpp"
 #include "mx/request.hpp"
+#include "mx/statistics.hpp"
 #include "via/port/leadership.hpp"
 #include "via/port/network.hpp"
 #include "via/port/port.hpp"
@@ -219,6 +220,8 @@ class Core final : public Endpoint {
   void finish(Request& request, Status status);
   Completion completion_of(const Request& request) const;
   void give_back(Request& request);
+  void count(const Request& request);
+  void publish();
   void give_time(Request& request, std::uint64_t until);
   bool give_up(Request& request, Status why);
   void time_is_over(Request& request);
@@ -251,6 +254,7 @@ class Core final : public Endpoint {
   std::atomic<std::uint64_t> wakes_{0};
   std::atomic<std::uint32_t> idle_polls_{0};
 
+  std::unique_ptr<Statistics> statistics_;
   Matcher matcher_;
   RequestPool pool_;
   std::vector<std::unique_ptr<Message>> all_messages_;

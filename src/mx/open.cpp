@@ -79,9 +79,11 @@ bool Core::start(const Options& options, Failure& why) {
   }
   if (fault) return failed(why, Error(fault.value(), "open an endpoint: " + fault.message()));
 
+  statistics_ = Statistics::make(name_.nic, name_.endpoint);
   self_ = add_partner(name_);
   if (self_ == nullptr) return failed(why, Error(ENOMEM, "open an endpoint: too many partners"));
   self_->is_self = true;
+  if (self_->shown != nullptr) Statistics::show(*self_->shown, Statistics::Way::itself);
   self_->session = session_;
   enter_population(*this);
   return true;

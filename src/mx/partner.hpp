@@ -1,5 +1,5 @@
-// A partner and the connections to it. There is one, or two when both sides began to connect at the same time: each
-// side sends on the first it had, and receives from all.
+// A partner and the connections to it. There is one; or two, where both sides began to connect at the same time and
+// neither saw the other in time: each side sends on the first it had, and receives from all.
 #pragma once
 
 #include <viaduct/via.hpp>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "mx/request.hpp"
+#include "mx/statistics.hpp"
 #include "via/port/handshake.hpp"
 #include "via/port/net_reach.hpp"
 #include "via/port/shm_reach.hpp"
@@ -54,6 +55,7 @@ class Partner {
   std::uint32_t handle = 0;  // in the table of all partners of this process
   void* context = nullptr;
   bool is_self = false;
+  PartnerEntry* shown = nullptr;  // its numbers, where others read them
 
   std::vector<std::unique_ptr<Link>> links;
   Link* out = nullptr;  // what is sent goes there
@@ -61,6 +63,7 @@ class Partner {
   std::unique_ptr<via::Handshake> handshake;  // connecting
   std::uint32_t handshake_slot = 0;
   std::uint64_t connect_until = 0;
+  std::uint64_t ask_again_at = 0;  // not before
 
   std::deque<ControlMessage> controls;
   Chain<Request, &Request::in_line> line;

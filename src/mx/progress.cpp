@@ -49,6 +49,7 @@ void Core::leave() {
     return;
   }
   if (events_ != nullptr && !to_tell_.empty()) tell_events();
+  if (statistics_ != nullptr) publish();
   const bool waiters = std::exchange(tell_waiters_, false);
   const bool leader = std::exchange(tell_leader_, false);
   depth_ = 0;
@@ -198,6 +199,7 @@ void Core::visit(Link& link) {
   }
   if (link.failed) return link_ended(link);
   if (link.connection.far != nullptr) take_ends(link);
+  run_getters(*link.partner);
   if (handled != 0) tell_of_room(link);
   Partner& partner = *link.partner;
   if (partner.blocked) run_line(partner);

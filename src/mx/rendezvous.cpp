@@ -15,7 +15,8 @@ using Began = via::Reach::Began;
 
 namespace {
 
-constexpr std::uint64_t kAtOnce = 1u << 20;  // bytes of one get
+constexpr std::uint64_t kAtOnce = 1u << 20;   // bytes of one get
+constexpr std::uint64_t kInOneGo = 4u << 20;  // then others have the lock
 
 }  // namespace
 
@@ -179,6 +180,7 @@ void Core::begin_to_get(Request& request) {
 // Asks for what has not been asked for yet; when all of it is here, it is done.
 void Core::go_on_getting(Request& request) {
   Partner& partner = *request.partner;
+  const std::uint64_t before = request.progress;
   while (request.progress < request.limit) {
     std::uint64_t skipped = 0;
     std::size_t i = 0;
@@ -192,7 +194,10 @@ void Core::go_on_getting(Request& request) {
     switch (request.link->connection.reach->get({pieces, count}, from, request.number)) {
       case Began::done:
         request.progress += part;
-        continue;
+        if (request.progress - before < kInOneGo || request.progress == request.limit) continue;
+        partner.getters.push_back(&request);
+        look_again_at(*request.link);
+        return;
       case Began::under_way:
         request.progress += part;
         ++request.gets_under_way;
@@ -261,7 +266,6 @@ void Core::take_ends(Link& link) {
       finish(*request, Status::aborted);
     }
   }
-  run_getters(*link.partner);
 }
 
 void Core::run_getters(Partner& partner) {

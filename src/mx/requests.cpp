@@ -16,10 +16,32 @@ void Core::finish(Request& request, Status status) {
   request.link = nullptr;
   request.status = status;
   request.stage = Stage::done;
+  if (statistics_ != nullptr) count(request);
   tell_waiters_ = true;
   if (events_ != nullptr) return to_tell_.append(request);
   if (request.forgotten) return give_back(request);
   finished_.append(request);
+}
+
+// For those who look on.
+void Core::count(const Request& request) {
+  if (request.status != Status::success && request.status != Status::truncated) return;
+  const bool sent = request.kind == Completion::Kind::send;
+  if (!sent && request.kind != Completion::Kind::receive) return;
+  const Number messages = sent ? Number::messages_sent : Number::messages_received;
+  const Number bytes = sent ? Number::bytes_sent : Number::bytes_received;
+  statistics_->add(messages, 1);
+  statistics_->add(bytes, request.length);
+  PartnerEntry* const entry = request.partner->shown;
+  if (entry == nullptr) return;
+  Statistics::add(entry->numbers, messages, 1);
+  Statistics::add(entry->numbers, bytes, request.length);
+}
+
+void Core::publish() {
+  statistics_->set(Number::posted, matcher_.posted().size());
+  statistics_->set(Number::unexpected, matcher_.arrived().size());
+  statistics_->set(Number::unexpected_bytes, unexpected_bytes_);
 }
 
 void Core::give_back(Request& request) {

@@ -90,6 +90,7 @@ void Core::set_blocked(Partner& partner, bool now) {
 void Core::run_line(Partner& partner) {
   const Pushed pushed = run_line_until_stuck(partner);
   set_blocked(partner, pushed == Pushed::full);
+  if (partner.shown != nullptr) Statistics::set(partner.shown->numbers, Number::sending, partner.line.size());
 }
 
 Core::Pushed Core::run_line_until_stuck(Partner& partner) {
