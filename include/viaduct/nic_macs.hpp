@@ -56,9 +56,10 @@ VIADUCT_API std::unique_ptr<Mac> make_udp_mac(const UdpMacOptions& options, Fail
 // peer that it is addressed to, and what comes has its sender's address there, whatever the sender wrote. Frames are
 // not cut on the way. Needs no privilege.
 struct UdpSwitchOptions {
-  std::string local = "0.0.0.0:0";  // port 0: any
+  std::string local = "0.0.0.0:0";  // port 0: any; "[::]:0" is of IPv4 as well
   std::uint32_t max_frame = 0;      // 0: 9014; what the way to a peer carries may be less
   bool shared_port = false;         // with other sockets of this user (SO_REUSEPORT)
+  bool only_ipv6 = false;           // though its address is [::]
 };
 class [[gnu::visibility("default")]] UdpSwitch : public Mac {
  public:

@@ -66,16 +66,22 @@ Result<NodeOptions> with_key(NodeOptions options) {
 
 // What others hand over: the address that the hello came from, and the hello.
 struct Handed {
-  sockaddr_in from;
+  sockaddr_in6 from;  // or a sockaddr_in at its beginning
   std::byte frame[512];
 };
+
+// Of both kinds of IP, where the machine has both.
+std::unique_ptr<nic::UdpSwitch> make_own_switch(std::uint32_t max_frame, nic::Failure& why) {
+  if (auto both = nic::make_udp_switch({.local = "[::]:0", .max_frame = max_frame}, why)) return both;
+  return nic::make_udp_switch({.local = "0.0.0.0:0", .max_frame = max_frame}, why);
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Node>> Node::open(const NodeOptions& given, RegisteredMemory& memory) {
   VIADUCT_TRY(const NodeOptions options, with_key(given));
   nic::Failure why;
-  auto own = nic::make_udp_switch({.max_frame = static_cast<std::uint32_t>(options.largest_frame + kEthernet)}, why);
+  auto own = make_own_switch(static_cast<std::uint32_t>(options.largest_frame + kEthernet), why);
   if (own == nullptr) return Error(why.code.value(), why.message);
   nic::UdpSwitch* const udp = own.get();
   return std::unique_ptr<Node>(new Node(options, memory, std::move(own), udp));
@@ -146,15 +152,20 @@ void Node::withdraw(const std::string& name) {
 
 // Another user may hold the port: his processes hand hellos over all the same, so it is no fault.
 void Node::join_group() {
-  if (shared_ != nullptr) return;
+  if (!shared_.empty()) return;
   nic::Failure why;
-  shared_ =
-      nic::make_udp_switch({.local = fmt::format("0.0.0.0:{}", options_.well_known_port), .shared_port = true}, why);
-  if (shared_ == nullptr) {
-    log::notice(why.message + "; hellos reach this process through those who have the port");
+  // One of each kind: a socket of both would get nothing of IPv4 beside one of IPv4 alone.
+  if (auto four = nic::make_udp_switch(
+          {.local = fmt::format("0.0.0.0:{}", options_.well_known_port), .shared_port = true}, why)) {
+    shared_.push_back(std::move(four));
   } else {
-    watch(shared_->fd(), false, true);
+    log::notice(why.message + "; hellos reach this process through those who have the port");
   }
+  if (auto six = nic::make_udp_switch(
+          {.local = fmt::format("[::]:{}", options_.well_known_port), .shared_port = true, .only_ipv6 = true}, why)) {
+    shared_.push_back(std::move(six));
+  }
+  for (const auto& each : shared_) watch(each->fd(), false, true);
 }
 
 Result<Route> Node::route_to(const std::string& host) const {
@@ -178,7 +189,7 @@ bool Node::progress() {
   // Hellos are rare: a busy node looks for them now and then.
   if (!moved || ++turns_ % kTurnsBetweenHellos == 0) {
     if (moved && statistics_ != nullptr) statistics_->set_mac(mac_->counters());
-    if (shared_ != nullptr) moved |= receive_hellos();
+    moved |= receive_hellos();
     if (!names_.empty()) moved |= receive_handed();
   }
   station_.tick(now_ns());
@@ -202,19 +213,25 @@ bool Node::receive_own() {
 }
 
 bool Node::receive_hellos() {
+  bool moved = false;
+  for (const auto& each : shared_) moved |= receive_hellos_of(*each);
+  return moved;
+}
+
+bool Node::receive_hellos_of(nic::UdpSwitch& shared) {
   nic::Frame frames[kBatch];
-  const std::size_t count = shared_->receive(frames);
+  const std::size_t count = shared.receive(frames);
   for (const nic::Frame& frame : std::span(frames).first(count)) {
     if (frame.length <= kEthernet) continue;
     Place from;
     std::memcpy(from.data(), frame.data + sizeof from, sizeof from);
     sockaddr_storage address{};
     std::uint32_t length = 0;
-    if (shared_->peer_address(from, address, length)) {
+    if (shared.peer_address(from, address, length)) {
       take_hello(address, length, {frame.data + kEthernet, frame.length - kEthernet});
     }
   }
-  shared_->release(count);
+  shared.release(count);
   return count > 0;
 }
 
@@ -229,9 +246,7 @@ bool Node::receive_handed() {
     const auto hello = Station::read_hello(frame);
     sockaddr_storage from{};
     std::memcpy(&from, &handed.from, sizeof handed.from);
-    if (hello && station_.offers(hello->name) && handed.from.sin_family == AF_INET) {
-      take_hello(from, sizeof handed.from, frame);
-    }
+    if (hello && station_.offers(hello->name) && length_of(from) != 0) take_hello(from, length_of(from), frame);
   }
   return moved;
 }
@@ -239,11 +254,10 @@ bool Node::receive_handed() {
 // A hello that came by the well-known port, here or at another process.
 void Node::take_hello(const sockaddr_storage& from, std::uint32_t length, std::span<const std::byte> frame) {
   const auto hello = Station::read_hello(frame);
-  if (from.ss_family != AF_INET) return;
-  sockaddr_in answer_to;
-  std::memcpy(&answer_to, &from, sizeof answer_to);
+  if (length > sizeof Handed::from) return;
   if (hello && !station_.offers(hello->name) && frame.size() <= sizeof Handed::frame) {
-    Handed handed{answer_to, {}};
+    Handed handed{};
+    std::memcpy(&handed.from, &from, length);
     std::memcpy(handed.frame, frame.data(), frame.size());
     socklen_t name_length = 0;
     const sockaddr_un address = name_address(hello->name, options_.well_known_port, name_length);
@@ -254,7 +268,8 @@ void Node::take_hello(const sockaddr_storage& from, std::uint32_t length, std::s
       return;
     }
   }
-  if (hello && hello->answer_port != 0) answer_to.sin_port = htons(hello->answer_port);
+  sockaddr_storage answer_to = from;
+  if (hello && hello->answer_port != 0) set_port(answer_to, hello->answer_port);
   const Place place = switch_->know_peer(reinterpret_cast<const sockaddr*>(&answer_to), length);
   if (station_.receive(place, frame, now_ns()) == Station::Taken::for_another) station_.refuse(place, frame);
 }

@@ -83,6 +83,7 @@ class Node {
 
   bool receive_own();
   bool receive_hellos();
+  bool receive_hellos_of(nic::UdpSwitch& shared);
   bool receive_handed();
   bool send_frames();
   void take_hello(const sockaddr_storage& from, std::uint32_t length, std::span<const std::byte> frame);
@@ -93,11 +94,11 @@ class Node {
 
   const NodeOptions options_;
   std::unique_ptr<nic::Mac> mac_;
-  nic::UdpSwitch* const switch_;                  // the same, where it is one
-  std::unique_ptr<nic::UdpSwitch> shared_;        // at the well-known port, while names are offered
-  std::map<std::string, Fd> names_;               // whose hellos others hand over here
-  Fd hand_over_;                                  // to others
-  const std::unique_ptr<Statistics> statistics_;  // what others see; none: they do not
+  nic::UdpSwitch* const switch_;                         // the same, where it is one
+  std::vector<std::unique_ptr<nic::UdpSwitch>> shared_;  // at the well-known port, while names are offered
+  std::map<std::string, Fd> names_;                      // whose hellos others hand over here
+  Fd hand_over_;                                         // to others
+  const std::unique_ptr<Statistics> statistics_;         // what others see; none: they do not
   Station station_;
   std::map<std::uint64_t, Place> kept_;  // sessions' places in the switch's table
   std::vector<std::byte> buffers_;       // frames on their way out

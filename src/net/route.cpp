@@ -62,14 +62,6 @@ Result<std::unique_ptr<addrinfo, FreeAddresses>> look_up(const std::string& host
   return std::unique_ptr<addrinfo, FreeAddresses>(found);
 }
 
-void set_port(sockaddr_storage& address, std::uint16_t port) {
-  if (address.ss_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(port);
-  } else {
-    reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port);
-  }
-}
-
 bool same_host(const sockaddr* one, const sockaddr_storage& other) {
   if (one == nullptr || one->sa_family != other.ss_family) return false;
   if (one->sa_family == AF_INET6) {
@@ -100,6 +92,19 @@ std::string Route::text() const {
 std::uint16_t port_of(const sockaddr_storage& address) {
   return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+socklen_t length_of(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET6) return sizeof(sockaddr_in6);
+  return address.ss_family == AF_INET ? sizeof(sockaddr_in) : 0;
+}
+
+void set_port(sockaddr_storage& address, std::uint16_t port) {
+  if (address.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port);
+  }
 }
 
 std::string text_of(const sockaddr_storage& address, bool with_port) {

@@ -28,6 +28,8 @@ Result<Route> route_to(const sockaddr_storage& address, socklen_t length);
 
 std::string text_of(const sockaddr_storage& address, bool with_port = true);
 std::uint16_t port_of(const sockaddr_storage& address);
+void set_port(sockaddr_storage& address, std::uint16_t port);
+socklen_t length_of(const sockaddr_storage& address);  // 0: it is none of IP
 
 // An address of this host's own. False, too, where the name is not known.
 bool is_own_address(const std::string& host);

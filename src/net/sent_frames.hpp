@@ -30,6 +30,7 @@ struct SentFrame {
   std::uint32_t size = 0;
   std::uint8_t repair_count = 0;
   State state = State::over;
+  bool probe = false;  // of the path, and nothing else
   std::array<Repair, kMostRepairs> repairs;
 
   std::span<const Repair> to_repair() const { return std::span(repairs).first(repair_count); }
@@ -55,6 +56,7 @@ class SentFrames {
     frame.number = next_++;
     frame.sent_at = now;
     frame.repair_count = 0;
+    frame.probe = false;
     frame.state = SentFrame::State::flying;
     ++flying_;
     return frame;

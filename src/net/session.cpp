@@ -12,7 +12,7 @@ constexpr std::uint64_t kLongestProbe = 200'000'000;  // ns
 Session::Session(const SessionOptions& options, RegisteredMemory& memory, std::uint64_t now)
     : options_(options),
       memory_(memory),
-      frame_size_(std::max(options.frame_size, kSmallestFrame)),
+      path_mtu_(std::max(options.frame_size, kSmallestFrame)),
       own_counters_(options.counters == nullptr ? std::make_unique<SessionCounters>() : nullptr),
       counters_(options.counters == nullptr ? *own_counters_ : *options.counters),
       received_(options.first_number),
@@ -23,7 +23,7 @@ Session::Session(const SessionOptions& options, RegisteredMemory& memory, std::u
       next_flow_(options.connecting ? 1 : 2),
       next_transfer_(options.first_transfer & ~kTransferOfAcceptor) {
   counters_.window = congestion_.window();
-  counters_.frame_size = frame_size_;
+  counters_.frame_size = path_mtu_.size();
   const FlowLimits control{kControlSlots, kControlSlotSize};
   auto flow = std::make_unique<Flow>(kControlFlow, control, options.first_sequence);
   flow->connect(options.first_sequence, control);

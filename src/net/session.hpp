@@ -19,6 +19,7 @@
 
 #include "net/congestion.hpp"
 #include "net/flow.hpp"
+#include "net/path_mtu.hpp"
 #include "net/received_numbers.hpp"
 #include "net/round_trip.hpp"
 #include "net/sent_frames.hpp"
@@ -87,8 +88,7 @@ class Session {
   // Nothing is under way in either direction that this side knows of.
   bool quiet() const;
 
-  void set_frame_size(std::size_t size) { counters_.frame_size = frame_size_ = size; }
-  std::size_t frame_size() const { return frame_size_; }
+  std::size_t frame_size() const { return path_mtu_.size(); }  // the largest in use
   const SessionCounters& counters() const { return counters_; }
   const RoundTrip& round_trip() const { return round_trip_; }
   std::uint32_t window() const { return congestion_.window(); }
@@ -136,7 +136,7 @@ class Session {
   bool take_ack(Reader& reader, std::uint64_t now);
   void acknowledged(SentFrame& frame, std::uint64_t now);
   void detect_losses(std::uint64_t now);
-  void lose(SentFrame& frame);
+  void lose(SentFrame& frame, std::uint64_t now);
   void repair(const Repair& repair);
   void came(const Repair& repair);
   std::uint64_t loss_bound() const;
@@ -145,6 +145,9 @@ class Session {
   // session_send.cpp
   bool has_content() const;
   bool has_met() const { return options_.connecting || highest_came_ != 0; }  // the peer is no stranger
+  std::size_t write_probe(std::span<std::byte> room, std::size_t size, std::uint64_t now);
+  SentFrame& number_frame(FrameHeader& header, std::uint64_t now);
+  std::size_t finish_frame(std::span<std::byte> room, std::size_t used, const FrameHeader& header);
   void write_ack(Writer& writer, std::uint64_t now);
   void write_results(Composing& composing);
   void write_asks(Composing& composing);
@@ -199,7 +202,7 @@ class Session {
 
   const SessionOptions options_;
   RegisteredMemory& memory_;
-  std::size_t frame_size_;
+  PathMtu path_mtu_;
   Over over_ = Over::no;
   bool bye_due_ = false;
   std::uint32_t byes_left_ = 8;

@@ -82,9 +82,11 @@ bool Session::take_ack(Reader& reader, std::uint64_t now) {
   return over_ != Over::broken;
 }
 
-void Session::acknowledged(SentFrame& frame, std::uint64_t) {
+void Session::acknowledged(SentFrame& frame, std::uint64_t now) {
+  path_mtu_.came(frame.size, frame.probe, now);
+  counters_.frame_size = path_mtu_.size();
   if (frame.state == SentFrame::State::lost) {
-    ++counters_.needless;
+    counters_.needless += frame.probe ? 0 : 1;
     congestion_.was_needless();
     number_bound_ = std::min(kWidestNumberBound, number_bound_ * 2);
     time_bound_ = std::min(kWidestTimeBound, time_bound_ * 2);
@@ -108,11 +110,11 @@ void Session::detect_losses(std::uint64_t now) {
     if (frame == nullptr) continue;
     if (frame->state == SentFrame::State::flying) {
       if (highest_acknowledged_ - number >= number_bound_) {
-        ++counters_.lost_by_number;
-        lose(*frame);
+        counters_.lost_by_number += frame->probe ? 0 : 1;
+        lose(*frame, now);
       } else if (now >= frame->sent_at + bound) {
-        ++counters_.lost_by_time;
-        lose(*frame);
+        counters_.lost_by_time += frame->probe ? 0 : 1;
+        lose(*frame, now);
       } else {
         loss_deadline_ = std::min(loss_deadline_, frame->sent_at + bound);
       }
@@ -128,8 +130,10 @@ void Session::detect_losses(std::uint64_t now) {
   }
 }
 
-void Session::lose(SentFrame& frame) {
+void Session::lose(SentFrame& frame, std::uint64_t now) {
   sent_.set_lost(frame);
+  path_mtu_.lost(frame.size, frame.probe, now);
+  counters_.frame_size = path_mtu_.size();
   if (frame.repair_count == 0) return sent_.set_over(frame);  // a ping
   congestion_.lost();
   for (const Repair& each : frame.to_repair()) repair(each);

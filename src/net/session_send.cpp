@@ -13,10 +13,50 @@ bool Session::has_content() const {
   return !results_.empty() || !asks_.empty() || !sending_.empty() || !data_ready_.empty();
 }
 
-std::size_t Session::next_frame(std::span<std::byte> room, std::uint64_t now) {
-  room = room.first(std::min(room.size(), frame_size_));
-  Seal* const seal = options_.seal.get();
-  Writer writer(room.subspan(kHeaderSize, room.size() - kHeaderSize - (seal == nullptr ? 0 : Seal::kOverhead)));
+SentFrame& Session::number_frame(FrameHeader& header, std::uint64_t now) {
+  if (sent_.flying() == 0) {
+    waiting_since_ = now;
+    probes_in_row_ = 0;
+  }
+  SentFrame& frame = sent_.add(now);
+  header.number = frame.number;
+  header.span = static_cast<std::uint16_t>(frame.number - sent_.oldest());
+  last_sent_at_ = now;
+  return frame;
+}
+
+// Of so many bytes, header included.
+std::size_t Session::finish_frame(std::span<std::byte> room, std::size_t size, const FrameHeader& header) {
+  if (options_.seal == nullptr) {
+    seal_frame(room.first(size), header);
+  } else {
+    size = options_.seal->close(room, size, header);
+  }
+  ++counters_.frames_sent;
+  counters_.bytes_sent += size;
+  return size;
+}
+
+// A ping in a frame as long as wanted.
+std::size_t Session::write_probe(std::span<std::byte> room, std::size_t size, std::uint64_t now) {
+  FrameHeader header{};
+  header.kind = static_cast<std::uint8_t>(FrameKind::session);
+  header.session = options_.peers_number;
+  SentFrame& frame = number_frame(header, now);
+  frame.probe = true;
+  frame.size = static_cast<std::uint32_t>(size);
+  path_mtu_.probe_sent();
+  room[kHeaderSize] = static_cast<std::byte>(ChunkKind::ping);
+  const std::size_t used = finish_frame(room, kHeaderSize + 1, header);
+  std::fill(room.begin() + static_cast<std::ptrdiff_t>(used), room.begin() + static_cast<std::ptrdiff_t>(size),
+            std::byte{0});
+  return size;
+}
+
+std::size_t Session::next_frame(std::span<std::byte> whole, std::uint64_t now) {
+  const auto room = whole.first(std::min(whole.size(), path_mtu_.size()));
+  const std::size_t behind = options_.seal == nullptr ? 0 : Seal::kOverhead;
+  Writer writer(room.subspan(kHeaderSize, room.size() - kHeaderSize - behind));
   FrameHeader header{};
   header.kind = static_cast<std::uint8_t>(FrameKind::session);
   header.session = options_.peers_number;
@@ -37,17 +77,15 @@ std::size_t Session::next_frame(std::span<std::byte> room, std::uint64_t now) {
     } else if (window_limited_since_ != 0) {
       counters_.window_limited_ns += now - std::exchange(window_limited_since_, 0);
     }
+    if (window_open && !sent_.at_limit()) {
+      if (const std::size_t size = path_mtu_.probe(now); size != 0 && size <= whole.size()) {
+        return write_probe(whole, size, now);
+      }
+    }
     if (!numbered && !ack_due) return 0;
     if (unacknowledged_ > 0) write_ack(writer, now);
     if (numbered) {
-      if (sent_.flying() == 0) {
-        waiting_since_ = now;
-        probes_in_row_ = 0;
-      }
-      SentFrame& frame = sent_.add(now);
-      header.number = frame.number;
-      header.span = static_cast<std::uint16_t>(frame.number - sent_.oldest());
-      last_sent_at_ = now;
+      SentFrame& frame = number_frame(header, now);
       ping_due_ = false;
       Composing composing{writer, &frame};
       if (window_open) {
@@ -58,20 +96,12 @@ std::size_t Session::next_frame(std::span<std::byte> room, std::uint64_t now) {
       }
       writer = composing.writer;
       if (frame.repair_count == 0) writer.put(ChunkKind::ping);
-      frame.size = static_cast<std::uint32_t>(kHeaderSize + writer.used());
+      frame.size = static_cast<std::uint32_t>(kHeaderSize + writer.used() + behind);
     } else {
       ++counters_.acks_alone;
     }
   }
-  std::size_t size = kHeaderSize + writer.used();
-  if (seal == nullptr) {
-    seal_frame(room.first(size), header);
-  } else {
-    size = seal->close(room, size, header);
-  }
-  ++counters_.frames_sent;
-  counters_.bytes_sent += size;
-  return size;
+  return finish_frame(room, kHeaderSize + writer.used(), header);
 }
 
 void Session::write_results(Composing& composing) {

@@ -68,7 +68,9 @@ class SimulatedProgram final : public SimulatedHost, private RegisteredMemory {
 
   // For whoever looks at a seed that failed.
   std::string state() {
-    std::string text = "side " + std::to_string(side_) + ": gets " + std::to_string(gets_.size());
+    std::string text = "side " + std::to_string(side_) + ": frames of " + std::to_string(session_.frame_size()) +
+                       ", lost " + std::to_string(session_.counters().lost_by_number) + "+" +
+                       std::to_string(session_.counters().lost_by_time) + ", gets " + std::to_string(gets_.size());
     for (const auto& [id, line] : lines_) {
       text += "\n  flow " + std::to_string(id) + (line.usable ? " usable" : "") + (line.finished ? " finished" : "") +
               (line.ended ? " ended" : "") + (line.closed ? " closed" : "") + ", sent " +

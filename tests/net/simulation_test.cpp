@@ -112,7 +112,6 @@ Outcome simulate(const Run& run, std::array<std::unique_ptr<SimulatedProgram>, 2
     if (!shrunk && first.received() > run.plan.messages / 2) {
       shrunk = true;
       wire.set_largest_frame(run.shrink_to);
-      for (auto& program : programs) program->session().set_frame_size(run.shrink_to);
     }
   }
   for (auto& program : programs) {
@@ -141,7 +140,9 @@ TEST(Simulation, EverySeedDeliversEverythingOrSaysWhyNot) {
       received += program->received();
     }
     died += outcome.died;
-    ASSERT_EQ(outcome.fault, "") << "seed " << seed << ", at " << static_cast<double>(outcome.time) / 1e9 << " s\n"
+    ASSERT_EQ(outcome.fault, "") << "seed " << seed << ", shrunk to " << run_of(seed).shrink_to << " of "
+                                 << run_of(seed).options[0].frame_size << " and " << run_of(seed).options[1].frame_size
+                                 << ", at " << static_cast<double>(outcome.time) / 1e9 << " s\n"
                                  << programs[0]->state() << "\n"
                                  << programs[1]->state();
   }

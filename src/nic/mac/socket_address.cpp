@@ -31,6 +31,27 @@ SocketAddress SocketAddress::copy(const sockaddr* address, socklen_t length) {
   return copied;
 }
 
+SocketAddress SocketAddress::mapped() const {
+  if (family() != AF_INET) return *this;
+  const auto& four = reinterpret_cast<const sockaddr_in&>(storage);
+  SocketAddress result = any(AF_INET6);
+  auto& six = reinterpret_cast<sockaddr_in6&>(result.storage);
+  six.sin6_port = four.sin_port;
+  six.sin6_addr.s6_addr[10] = six.sin6_addr.s6_addr[11] = 0xff;
+  std::memcpy(six.sin6_addr.s6_addr + 12, &four.sin_addr, sizeof four.sin_addr);
+  return result;
+}
+
+SocketAddress SocketAddress::unmapped() const {
+  const auto& six = reinterpret_cast<const sockaddr_in6&>(storage);
+  if (family() != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) return *this;
+  SocketAddress result = any(AF_INET);
+  auto& four = reinterpret_cast<sockaddr_in&>(result.storage);
+  four.sin_port = six.sin6_port;
+  std::memcpy(&four.sin_addr, six.sin6_addr.s6_addr + 12, sizeof four.sin_addr);
+  return result;
+}
+
 SocketAddress SocketAddress::any(int family) {
   SocketAddress address;
   address.storage.ss_family = static_cast<sa_family_t>(family);

@@ -21,6 +21,9 @@ struct SocketAddress {
   std::string text() const;  // "192.0.2.1:7000", "[::1]:7000"
 
   static SocketAddress copy(const sockaddr* address, socklen_t length);
+  // A socket of IPv6 has IPv4 addresses in a form of its own: to that form, and back from it.
+  SocketAddress mapped() const;
+  SocketAddress unmapped() const;
   static SocketAddress any(int family);
   // `family` AF_UNSPEC: whichever the name has.
   static Result<SocketAddress> parse(const std::string& text, int family, bool to_bind);

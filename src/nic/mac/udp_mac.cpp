@@ -34,13 +34,14 @@ constexpr int kBuffer = 4 << 20;
 class UdpMac final : public UdpSwitch {
  public:
   UdpMac(Fd socket, std::string name, MacAddress address, std::uint32_t max_frame, std::uint32_t most_segment,
-         bool is_switch)
+         bool is_switch, bool of_both = false)
       : socket_(std::move(socket)),
         name_(std::move(name)),
         address_(address),
         max_frame_(max_frame),
         most_segment_(most_segment),
-        is_switch_(is_switch) {}
+        is_switch_(is_switch),
+        of_both_(of_both) {}
 
   std::string name() const override { return name_; }
   MacAddress address() const override { return address_; }
@@ -84,7 +85,8 @@ class UdpMac final : public UdpSwitch {
   std::atomic<std::uint32_t> most_segment_;  // longest frame that can be one of several; 0: none
   std::size_t ungrouped_ = 0;                // frames that go one by one: as a group they were refused
   const bool is_switch_;
-  UdpPeers peers_;  // of a switch
+  const bool of_both_;  // IPv4 goes through its IPv6 socket
+  UdpPeers peers_;      // of a switch
   MacCounts counts_;
   // The transmit half's.
   std::array<mmsghdr, kBatch> messages_{};
@@ -129,6 +131,7 @@ bool UdpMac::describe(std::size_t message, std::size_t first, std::span<const Fr
   if (is_switch_) {
     SocketAddress& receiver = receivers_[message];
     if (!peers_.find(group[0].data, receiver)) return false;
+    if (of_both_) receiver = receiver.mapped();
     header.msg_name = &receiver.storage;
     header.msg_namelen = receiver.length;
   }
@@ -239,8 +242,8 @@ void UdpMac::take(msghdr& header, std::uint32_t length, std::byte* bytes) {
     }
   }
   if (is_switch_ && header.msg_namelen > 0) {
-    const MacAddress sender =
-        peers_.sender(SocketAddress::copy(static_cast<const sockaddr*>(header.msg_name), header.msg_namelen));
+    const MacAddress sender = peers_.sender(
+        SocketAddress::copy(static_cast<const sockaddr*>(header.msg_name), header.msg_namelen).unmapped());
     for (std::uint32_t at = 0; at + 2 * sizeof(MacAddress) <= length; at += segment) {
       std::memcpy(bytes + at, address_.data(), sizeof(MacAddress));
       std::memcpy(bytes + at + sizeof(MacAddress), sender.data(), sizeof(MacAddress));
@@ -250,11 +253,11 @@ void UdpMac::take(msghdr& header, std::uint32_t length, std::byte* bytes) {
 }
 
 MacAddress UdpMac::keep_peer(const sockaddr* address, std::uint32_t length) {
-  return peers_.keep(SocketAddress::copy(address, length));
+  return peers_.keep(SocketAddress::copy(address, length).unmapped());
 }
 
 MacAddress UdpMac::know_peer(const sockaddr* address, std::uint32_t length) {
-  return peers_.sender(SocketAddress::copy(address, length));
+  return peers_.sender(SocketAddress::copy(address, length).unmapped());
 }
 
 bool UdpMac::peer_address(const MacAddress& peer, sockaddr_storage& address, std::uint32_t& length) const {
@@ -315,22 +318,29 @@ struct Opened {
 };
 
 Result<Opened> open_socket(int family, const SocketAddress& local, const std::string& local_name, int path_mtu,
-                           bool shared) {
+                           bool shared, bool only_ipv6 = false) {
   Opened opened;
   opened.socket.reset(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int socket = opened.socket.get();
   if (socket < 0) return Error::from_errno("open a UDP socket");
+  const bool six = family == AF_INET6;
   if (shared) (void)set(socket, SOL_SOCKET, SO_REUSEPORT, 1);
+  if (six) (void)set(socket, IPPROTO_IPV6, IPV6_V6ONLY, only_ipv6 ? 1 : 0);
   if (::bind(socket, local.get(), local.length) != 0)
     return Error::from_errno(fmt::format("take the UDP address {}", local_name));
-  const bool six = family == AF_INET6;
-  (void)set(socket, six ? IPPROTO_IPV6 : IPPROTO_IP, six ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, path_mtu);
+  (void)set(socket, IPPROTO_IP, IP_MTU_DISCOVER, path_mtu);
+  if (six) (void)set(socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, path_mtu);
   (void)set(socket, SOL_SOCKET, SO_RCVBUF, kBuffer);
   (void)set(socket, SOL_SOCKET, SO_SNDBUF, kBuffer);
   (void)set(socket, SOL_SOCKET, SO_RXQ_OVFL, 1);
   (void)set(socket, SOL_UDP, UDP_GRO, 1);
   opened.segments = set(socket, SOL_UDP, UDP_SEGMENT, 0);
   return opened;
+}
+
+bool is_any_of_both(const SocketAddress& local) {
+  return local.family() == AF_INET6 &&
+         IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(local.storage).sin6_addr);
 }
 
 Error no_such_frame(std::uint32_t max_frame) {
@@ -362,12 +372,14 @@ Result<std::unique_ptr<Mac>> open_udp_mac(const UdpMacOptions& options) {
 Result<std::unique_ptr<UdpSwitch>> open_udp_switch(const UdpSwitchOptions& options) {
   VIADUCT_TRY(const SocketAddress local, SocketAddress::parse(options.local, AF_UNSPEC, true));
   // Frames are not cut on the way: one that is too long does not arrive, and its sender finds out what does.
-  VIADUCT_TRY(Opened opened, open_socket(local.family(), local, options.local, IP_PMTUDISC_PROBE, options.shared_port));
+  VIADUCT_TRY(Opened opened, open_socket(local.family(), local, options.local, IP_PMTUDISC_PROBE, options.shared_port,
+                                         options.only_ipv6));
   const std::uint32_t max_frame = options.max_frame != 0 ? options.max_frame : kJumbo;
   if (max_frame > kMostDatagram || max_frame < 60) return no_such_frame(max_frame);
   const MacAddress address = address_of(opened.socket.get());
   return std::unique_ptr<UdpSwitch>(std::make_unique<UdpMac>(std::move(opened.socket), "udp:" + options.local, address,
-                                                             max_frame, opened.segments ? max_frame : 0, true));
+                                                             max_frame, opened.segments ? max_frame : 0, true,
+                                                             !options.only_ipv6 && is_any_of_both(local)));
 }
 
 }  // namespace viaduct::nic
