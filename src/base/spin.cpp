@@ -37,6 +37,11 @@ const CoreProbe& CoreProbe::machine() {
   return *probe;
 }
 
+WakeCost& WakeCost::machine() {
+  static constinit WakeCost cost;
+  return cost;
+}
+
 bool relaxing_is_brief() {
   static const bool brief = [] {
     constexpr int kTimes = 32;

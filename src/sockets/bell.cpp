@@ -11,6 +11,7 @@
 
 #include "base/clock.hpp"
 #include "base/fence.hpp"
+#include "base/spin.hpp"
 #include "sockets/bell_protocol.hpp"
 #include "sockets/cancellation.hpp"
 #include "sockets/event_bell.hpp"
@@ -104,6 +105,7 @@ std::uint64_t time_had_nobody_slept(Connection& connection, std::uint64_t start,
   std::uint64_t end = now;
   if (const std::uint64_t rung = connection.incoming().path.rung_ns.load(std::memory_order_relaxed);
       rung > start && rung <= now && now - rung < kBelievable) {
+    WakeCost::machine().note(now - rung);
     std::atomic<std::uint32_t>& own = connection.own().waking_ns;
     own.store(static_cast<std::uint32_t>((own.load(std::memory_order_relaxed) * 3ULL + (now - rung)) / 4),
               std::memory_order_relaxed);

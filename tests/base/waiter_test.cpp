@@ -227,6 +227,34 @@ TEST(SpinBudget, BacksOffLongerEachTimeUntilTheCoreIsFree) {
   EXPECT_EQ(back_off(), first);
 }
 
+TEST(WakeCost, IsNearlyTheLeastThatWasMeasured) {
+  WakeCost cost;
+  EXPECT_EQ(cost.ns(), WakeCost::kAtFirstNs);
+  cost.note(9'000);
+  EXPECT_EQ(cost.ns(), 9'000U);
+  for (int i = 0; i < 10; ++i) cost.note(5'000'000);
+  EXPECT_LT(cost.ns(), 12'000U) << "a processor that others have for a while";
+  for (int i = 0; i < 10'000; ++i) cost.note(30'000);
+  EXPECT_NEAR(static_cast<double>(cost.ns()), 30'000, 300) << "but if it stays so, it is so";
+}
+
+TEST(SpinBudget, WhereProcessorsAreShortItSpinsNoLongerThanAWakeUpTakes) {
+  WakeCost cost;
+  cost.note(9'000);
+  SpinBudget budget(kBoundNs, cost);
+  std::uint64_t now = 1;
+  EXPECT_EQ(budget.budget_ns(now), kBoundNs) << "nobody wants the processor";
+  budget.core_contended(now);
+  now += SpinBudget::kLeastBackOffNs;
+  EXPECT_EQ(budget.budget_ns(now), kBoundNs / 2 <= 9'000 ? 9'000U : 0U);
+  for (int i = 0; i < 50; ++i) budget.learn(2'000, false);
+  EXPECT_EQ(budget.budget_ns(now), 9'000U);
+  for (int i = 0; i < 50; ++i) budget.learn(20'000, false);
+  EXPECT_EQ(budget.budget_ns(now), 0U) << "nearly all come later";
+  now += SpinBudget::kShortNs;
+  EXPECT_EQ(budget.budget_ns(now), kBoundNs);
+}
+
 TEST_F(WaiterTest, AsksForTheCoreNowAndThenOnly) {
   wait_for_event_after(500'000);
   EXPECT_GT(probe.asked, 0);
