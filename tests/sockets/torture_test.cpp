@@ -37,21 +37,22 @@ TEST_P(Torture, NothingIsLostAndNobodyHangs) {
   EXPECT_EQ(status, 0) << text;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Sockets, Torture,
-    ::testing::Values(Dose{"kill", 100}, Dose{"mix", 50}, Dose{"leave", 200}, Dose{"family", 12}, Dose{"crowd", 1000},
-                      Dose{"pool", 2000}, Dose{"waiters", 1}, Dose{"reopen", 100}, Dose{"stopped", 60},
-                      Dose{"torn", 60}, Dose{"storm", 100}, Dose{"row", 100}, Dose{"idle", 100}, Dose{"hostile", 40},
-                      Dose{"giga", 2}, Dose{"asked", 5}, Dose{"late", 3}, Dose{"limit", 60}, Dose{"unread", 3},
-                      Dose{"namespaces", 3}, Dose{"nofile", 5}, Dose{"no-memfd", 3}, Dose{"no-memory", 3},
-                      Dose{"no-proc", 3}, Dose{"kill", 50, true}, Dose{"mix", 50, true}, Dose{"leave", 50, true},
-                      Dose{"family", 6, true}, Dose{"crowd", 500, true}, Dose{"pool", 1000, true},
-                      Dose{"waiters", 1, true}, Dose{"giga", 1, true}, Dose{"asked", 3, true}, Dose{"unread", 2, true}),
-    [](const auto& given) {
-      std::string name = given.param.mode;
-      std::erase(name, '-');
-      if (given.param.back_and_forth) name += "_back_and_forth";
-      return name;
-    });
+INSTANTIATE_TEST_SUITE_P(Sockets, Torture,
+                         ::testing::Values(Dose{"kill", 100}, Dose{"mix", 50}, Dose{"leave", 200}, Dose{"family", 12},
+                                           Dose{"crowd", 1000}, Dose{"pool", 2000}, Dose{"waiters", 1},
+                                           Dose{"reopen", 100}, Dose{"stopped", 60}, Dose{"torn", 60},
+                                           Dose{"storm", 100}, Dose{"row", 100}, Dose{"idle", 100}, Dose{"hostile", 40},
+                                           Dose{"giga", 2}, Dose{"asked", 5}, Dose{"late", 3}, Dose{"limit", 60},
+                                           Dose{"unread", 3}, Dose{"namespaces", 3}, Dose{"nofile", 5},
+                                           Dose{"no-memfd", 3}, Dose{"no-memory", 3}, Dose{"no-proc", 3},
+                                           Dose{"kill", 50, true}, Dose{"mix", 50, true}, Dose{"leave", 50, true},
+                                           Dose{"family", 6, true}, Dose{"crowd", 500, true}, Dose{"pool", 1000, true},
+                                           Dose{"waiters", 1, true}, Dose{"giga", 1, true}),
+                         [](const auto& given) {
+                           std::string name = given.param.mode;
+                           std::erase(name, '-');
+                           if (given.param.back_and_forth) name += "_back_and_forth";
+                           return name;
+                         });
 
 }  // namespace
