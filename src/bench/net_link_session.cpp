@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <viaduct/nic_macs.hpp>
 
 #include "bench/net_link_parts.hpp"
 #include "bench/net_links.hpp"
@@ -45,20 +44,13 @@ class SessionLink final : public NetLink {
  private:
   Result<std::unique_ptr<net::PingAnswerer>> open_answerer() const {
     if (way_.port != 0) return net::PingAnswerer::open(way_.port);
-    VIADUCT_TRY(auto mac, packet_mac(ends_.far_interface));
-    return net::PingAnswerer::over(std::move(mac));
+    VIADUCT_TRY(auto mac, net::open_frames(ends_.far_interface));
+    return net::PingAnswerer::over(std::move(mac), net::kPingName);
   }
   Result<std::unique_ptr<net::Pinger>> open_pinger() const {
     if (way_.port != 0) return net::Pinger::open(fmt::format("{}:{}", ends_.hosts.far, way_.port), kGiveUp);
-    VIADUCT_TRY(auto mac, packet_mac(ends_.near_interface));
-    return net::Pinger::over(std::move(mac), kGiveUp);
-  }
-  static Result<std::unique_ptr<nic::Mac>> packet_mac(const std::string& interface) {
-    constexpr std::uint16_t kEtherType = 0x88b5;
-    nic::Failure why;
-    auto mac = nic::make_packet_mac({.interface = interface, .ether_type = kEtherType, .promiscuous = false}, why);
-    if (mac == nullptr) return Error(why.code.value(), why.message);
-    return mac;
+    VIADUCT_TRY(auto mac, net::open_frames(ends_.near_interface));
+    return net::Pinger::over(std::move(mac), net::kPingName, kGiveUp);
   }
   bool connect() {
     if (pinger_ != nullptr) return true;

@@ -1,5 +1,7 @@
 // viaduct ping: the way to another host, and what it carries.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <viaduct/net.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -30,82 +32,135 @@ double at(const std::vector<std::uint64_t>& sorted, double part) {
   return static_cast<double>(sorted[index]) / 1e3;
 }
 
-struct PingResult {
-  net::Route route;
-  std::string peer;
+// What one way to the host carries; or why it was not measured.
+struct PathResult {
+  std::string path;
+  std::string why = {};
+  std::string peer = {};
   std::size_t frame_size = 0;
-  std::vector<std::uint64_t> polling, sleeping;  // ns, sorted
+  std::vector<std::uint64_t> polling = {}, sleeping = {};  // ns, sorted
   double put_bytes_per_second = 0, get_bytes_per_second = 0;
-  net::SessionCounters counters;
+  net::SessionCounters counters = {};
 };
 
-Result<PingResult> measure(const Options& options) {
-  const auto timeout = static_cast<std::uint64_t>(options.timeout * 1e9);
+struct PingResult {
+  net::Route route;
+  std::string taken, why;  // what a connection to that host goes by
+  std::vector<PathResult> paths;
+};
+
+Result<PathResult> measure(const std::string& path, net::Pinger& pinger, const Options& options) {
   const auto bulk_time = static_cast<std::uint64_t>(options.seconds * 1e9);
-  VIADUCT_TRY(const auto pinger, net::Pinger::open(options.host, timeout));
-  PingResult result;
-  VIADUCT_TRY(result.polling, pinger->round_trips(options.count, true));
-  VIADUCT_TRY(result.sleeping, pinger->round_trips(options.count, false));
+  PathResult result{.path = path};
+  VIADUCT_TRY(result.polling, pinger.round_trips(options.count, true));
+  VIADUCT_TRY(result.sleeping, pinger.round_trips(options.count, false));
   std::sort(result.polling.begin(), result.polling.end());
   std::sort(result.sleeping.begin(), result.sleeping.end());
-  const auto bulk = [&](net::Pinger::Way way) {
-    return pinger->bulk(way, net::Pinger::kMemory, UINT64_MAX, bulk_time);
-  };
+  const auto bulk = [&](net::Pinger::Way way) { return pinger.bulk(way, net::Pinger::kMemory, UINT64_MAX, bulk_time); };
   VIADUCT_TRY(result.put_bytes_per_second, bulk(net::Pinger::Way::put));
   VIADUCT_TRY(result.get_bytes_per_second, bulk(net::Pinger::Way::get));
-  result.route = pinger->route();
-  result.peer = pinger->peer();
-  result.frame_size = pinger->frame_size();
-  result.counters = pinger->counters();
+  result.peer = pinger.peer();
+  result.frame_size = pinger.frame_size();
+  result.counters = pinger.counters();
   return result;
 }
 
-nlohmann::json as_json(const PingResult& result) {
+// Whether they are there depends on both sides: that they are not is no fault.
+PathResult measure_frames(const net::Route& route, bool own, const Options& options) {
+  constexpr std::uint64_t kPatience = 1'000'000'000;
+  if (own) return {.path = "packet", .why = "no interface is between a host and itself"};
+  auto pinger = net::Pinger::by_frames(route, kPatience);
+  if (!pinger) return {.path = "packet", .why = pinger.error().message()};
+  auto result = measure("packet", **pinger, options);
+  return result ? *result : PathResult{.path = "packet", .why = result.error().message()};
+}
+
+Result<PingResult> measure(const Options& options) {
+  VIADUCT_TRY(const auto pinger, net::Pinger::open(options.host, static_cast<std::uint64_t>(options.timeout * 1e9)));
+  PingResult result;
+  result.route = pinger->route();
+  const bool own = net::Engine::is_this_host(options.host);
+  result.taken = own ? "shared memory" : "udp";
+  result.why = own ? "it is this host" : "it is another host; UDP needs no privilege";
+  VIADUCT_TRY(PathResult udp, measure("udp", *pinger, options));
+  result.paths.push_back(std::move(udp));
+  result.paths.push_back(measure_frames(result.route, own, options));
+  return result;
+}
+
+std::uint64_t lost(const net::SessionCounters& counters) {
+  return counters.lost_by_number + counters.lost_by_time - counters.needless;
+}
+
+nlohmann::json as_json(const PathResult& result) {
+  if (!result.why.empty()) return {{"path", result.path}, {"there", false}, {"why", result.why}};
   const auto times = [](const std::vector<std::uint64_t>& sorted) {
     return nlohmann::json{{"p50", at(sorted, 0.5)}, {"p99", at(sorted, 0.99)}, {"least", at(sorted, 0)}};
   };
   const net::SessionCounters& counters = result.counters;
-  return {{"path", "udp"},
-          {"asked", result.route.peer},
+  return {{"path", result.path},
+          {"there", true},
           {"peer", result.peer},
-          {"from", result.route.from},
-          {"mtu", result.route.mtu},
           {"frame_bytes", result.frame_size},
           {"round_trip_us", {{"polling", times(result.polling)}, {"sleeping", times(result.sleeping)}}},
           {"put_bytes_per_second", result.put_bytes_per_second},
           {"get_bytes_per_second", result.get_bytes_per_second},
           {"frames_sent", counters.frames_sent},
           {"frames_received", counters.frames_received},
-          {"frames_lost", counters.lost_by_number + counters.lost_by_time - counters.needless},
+          {"frames_lost", lost(counters)},
           {"repaired_needlessly", counters.needless}};
 }
 
+nlohmann::json as_json(const PingResult& result) {
+  nlohmann::json paths = nlohmann::json::array();
+  for (const PathResult& path : result.paths) paths.push_back(as_json(path));
+  return {{"asked", result.route.peer},
+          {"taken", result.taken},
+          {"why", result.why},
+          {"from", result.route.from},
+          {"interface", result.route.interface},
+          {"mtu", result.route.mtu},
+          {"paths", paths}};
+}
+
 std::string as_text(const PingResult& result) {
-  std::string text =
-      fmt::format("{}: over UDP from {} (MTU {}, frames of {} bytes); its process is {}\n", result.route.peer,
-                  result.route.from, result.route.mtu, result.frame_size, result.peer);
+  std::string text = fmt::format("{}: {}, so connections go over {}; the way there is {}\n", result.route.peer,
+                                 result.why, result.taken, result.route.text());
   using Align = Column::Align;
-  Table table({{"WHAT"}, {"MEDIAN", Align::right}, {"99 %", Align::right}, {"LEAST", Align::right}});
-  const auto row = [&](const char* what, const std::vector<std::uint64_t>& times) {
-    table.add({what, fmt::format("{:.1f} us", at(times, 0.5)), fmt::format("{:.1f} us", at(times, 0.99)),
-               fmt::format("{:.1f} us", at(times, 0))});
-  };
-  row("4 bytes there and back, polling", result.polling);
-  row("4 bytes there and back, sleeping", result.sleeping);
-  table.add({"bulk to its memory", fmt::format("{:.2f} Gbit/s", result.put_bytes_per_second * 8 / 1e9), "", ""});
-  table.add({"bulk from its memory", fmt::format("{:.2f} Gbit/s", result.get_bytes_per_second * 8 / 1e9), "", ""});
-  text += table.text(Screen::standard_output());
-  const net::SessionCounters& counters = result.counters;
-  const std::uint64_t lost = counters.lost_by_number + counters.lost_by_time - counters.needless;
-  return text + fmt::format("{} of {} frames were lost on the way there, {} repaired needlessly\n", lost,
-                            counters.frames_sent, counters.needless);
+  Table table({{"PATH"}, {"WHAT"}, {"MEDIAN", Align::right}, {"99 %", Align::right}, {"LEAST", Align::right}});
+  std::string remarks;
+  for (const PathResult& path : result.paths) {
+    if (!path.why.empty()) {
+      remarks += fmt::format("{}: not measured: {}\n", path.path, path.why);
+      continue;
+    }
+    const auto row = [&](const char* what, const std::vector<std::uint64_t>& times) {
+      table.add({path.path, what, fmt::format("{:.1f} us", at(times, 0.5)), fmt::format("{:.1f} us", at(times, 0.99)),
+                 fmt::format("{:.1f} us", at(times, 0))});
+    };
+    const auto bulk = [&](const char* what, double rate) {
+      table.add({path.path, what, fmt::format("{:.2f} Gbit/s", rate * 8 / 1e9), "", ""});
+    };
+    row("4 bytes there and back, polling", path.polling);
+    row("4 bytes there and back, sleeping", path.sleeping);
+    bulk("bulk to its memory", path.put_bytes_per_second);
+    bulk("bulk from its memory", path.get_bytes_per_second);
+    remarks += fmt::format(
+        "{}: frames of {} bytes to {}; {} of {} were lost on the way there, {} repaired needlessly\n", path.path,
+        path.frame_size, path.peer, lost(path.counters), path.counters.frames_sent, path.counters.needless);
+  }
+  return text + table.text(Screen::standard_output()) + remarks;
 }
 
 ExitCode answer(const Options& options) {
   auto answerer = net::PingAnswerer::open(options.port);
   if (!answerer) return failure(answerer.error().message());
+  std::string why;
+  const std::vector<std::string> interfaces = (*answerer)->answer_frames(options.port, why);
   StopSignals stop;
-  fmt::print("answering at UDP port {}; Ctrl-C ends it\n", options.port);
+  fmt::print(
+      "answering at UDP port {}; {}; Ctrl-C ends it\n", options.port,
+      interfaces.empty() ? "not by frames: " + why : fmt::format("by frames on {}", fmt::join(interfaces, ", ")));
   std::fflush(stdout);
   while (!stop.wait(std::chrono::milliseconds(0))) (*answerer)->turn(50'000'000);
   return ExitCode::ok;

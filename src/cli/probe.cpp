@@ -6,8 +6,8 @@ namespace viaduct::cli {
 
 Findings probe_everything() {
   constexpr Findings (*kProbes[])() = {
-      probe_processors,  probe_kernel, probe_memory, probe_limits, probe_cma, probe_io_uring,
-      probe_userfaultfd, probe_packet, probe_tap,    probe_udp,    probe_gpu, probe_libfabric,
+      probe_processors, probe_kernel, probe_memory, probe_limits, probe_cma, probe_io_uring,  probe_userfaultfd,
+      probe_packet,     probe_tap,    probe_udp,    probe_hosts,  probe_gpu, probe_libfabric,
   };
   Findings all;
   for (const auto probe : kProbes) {

@@ -36,6 +36,7 @@ Findings probe_userfaultfd();  // userfaultfd
 Findings probe_packet();       // packet-socket, xdp-socket
 Findings probe_tap();          // tap
 Findings probe_udp();          // udp-gso, udp-gro
+Findings probe_hosts();        // hosts-udp, hosts-packet
 Findings probe_gpu();          // gpu-copy
 Findings probe_libfabric();    // libfabric
 

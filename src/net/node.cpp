@@ -206,7 +206,8 @@ bool Node::receive_own() {
     Place from;
     std::memcpy(from.data(), frame.data + sizeof from, sizeof from);
     const std::span<const std::byte> bytes(frame.data + kEthernet, frame.length - kEthernet);
-    if (station_.receive(from, bytes, now) == Station::Taken::for_another) station_.refuse(from, bytes);
+    if (station_.receive(from, bytes, now) == Station::Taken::for_another && !options_.others_listen)
+      station_.refuse(from, bytes);
   }
   mac_->release(count);
   return count > 0;

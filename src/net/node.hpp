@@ -26,6 +26,7 @@ struct NodeOptions {
   std::uint16_t well_known_port = kWellKnownPort;
   std::optional<std::string> key_file{};  // nothing: as VIADUCT_KEY_FILE says; empty: none
   std::uint32_t largest_frame = 9000;     // of what an Ethernet frame carries; the way to a peer may carry less
+  bool others_listen = false;             // over(): a hello that is not for this node is for another one
 };
 
 class Node {

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "net/silence.hpp"
 
 namespace viaduct::net {
 
@@ -14,6 +15,13 @@ namespace {
 constexpr std::uint64_t kTag = 1;
 constexpr std::size_t kMemory = Pinger::kMemory;
 constexpr std::uint64_t kTurn = 10'000'000;  // ns: how long a pinger sleeps when it waits for nothing in particular
+
+constexpr std::uint16_t kNodeEtherType = 0x88b5;  // as nodes write it
+
+// Everybody on the Ethernet hears the hello: it says which host is meant.
+std::string frame_name(const std::string& host_and_port) {
+  return fmt::format("{}@{}", kPingName, host_and_port);
+}
 
 std::uint64_t now_ns() {
   return Clock::steady().now_ns();
@@ -43,26 +51,61 @@ Result<std::unique_ptr<PingAnswerer>> PingAnswerer::open(std::uint16_t port) {
   return answerer;
 }
 
-Result<std::unique_ptr<PingAnswerer>> PingAnswerer::over(std::unique_ptr<nic::Mac> cable) {
+Result<std::unique_ptr<PingAnswerer>> PingAnswerer::over(std::unique_ptr<nic::Mac> cable, const std::string& name) {
   std::unique_ptr<PingAnswerer> answerer(new PingAnswerer);
-  VIADUCT_TRY(answerer->node_, Node::over(std::move(cable), {}, *answerer->memory_));
-  VIADUCT_CHECK(answerer->node_->offer(kPingName));
+  VIADUCT_TRY(answerer->node_, Node::over(std::move(cable), {.others_listen = true}, *answerer->memory_));
+  VIADUCT_CHECK(answerer->node_->offer(name));
   return answerer;
+}
+
+Result<std::unique_ptr<nic::Mac>> open_frames(const std::string& interface) {
+  nic::Failure why;
+  auto mac = nic::make_packet_mac({.interface = interface, .ether_type = kNodeEtherType, .promiscuous = false}, why);
+  if (mac == nullptr) return Error(why.code.value(), why.message);
+  return mac;
+}
+
+std::vector<std::string> PingAnswerer::answer_frames(std::uint16_t port, std::string& why) {
+  std::vector<std::string> found;
+  why = "no interface with an IPv4 address is up";
+  for (const OwnAddress& own : own_addresses()) {
+    auto mac = open_frames(own.interface);
+    auto other = mac ? over(std::move(*mac), frame_name(fmt::format("{}:{}", own.address, port)))
+                     : Result<std::unique_ptr<PingAnswerer>>(mac.error());
+    if (!other) {
+      why = other.error().message();
+      continue;
+    }
+    node_->watch((*other)->node_->descriptor());
+    by_frames_.push_back(std::move(*other));
+    found.push_back(own.interface);
+  }
+  return found;
 }
 
 std::size_t PingAnswerer::peers() const {
   return node_->station().sessions();
 }
 
-void PingAnswerer::turn(std::uint64_t most_ns) {
+bool PingAnswerer::progress() {
   const bool moved = node_->progress();
   StationEvent event;
   while (node_->take_event(event)) take(event);
-  if (moved) {
-    node_->flush();
-  } else if (most_ns > 0) {
-    node_->sleep(most_ns);
+  if (moved) node_->flush();
+  return moved;
+}
+
+void PingAnswerer::turn(std::uint64_t most_ns) {
+  bool moved = progress();
+  for (const auto& each : by_frames_) moved |= each->progress();
+  if (moved || most_ns == 0) return;
+  const std::uint64_t now = now_ns();
+  for (const auto& each : by_frames_) {
+    each->node_->prepare_to_sleep();
+    const std::uint64_t due = each->node_->next_deadline();
+    most_ns = std::min(most_ns, due > now ? due - now : 0);
   }
+  node_->sleep(most_ns);
 }
 
 void PingAnswerer::take(const StationEvent& event) {
@@ -98,16 +141,22 @@ Result<std::unique_ptr<Pinger>> Pinger::open(const std::string& host, std::uint6
   std::unique_ptr<Pinger> pinger(new Pinger(host, timeout_ns));
   VIADUCT_TRY(pinger->node_, Node::open({}, *pinger->memory_));
   VIADUCT_TRY(pinger->route_, pinger->node_->route_to(host));
-  VIADUCT_CHECK(pinger->meet());
+  VIADUCT_CHECK(pinger->meet(kPingName));
   return pinger;
 }
 
-Result<std::unique_ptr<Pinger>> Pinger::over(std::unique_ptr<nic::Mac> cable, std::uint64_t timeout_ns) {
+Result<std::unique_ptr<Pinger>> Pinger::over(std::unique_ptr<nic::Mac> cable, const std::string& name,
+                                             std::uint64_t timeout_ns) {
   std::unique_ptr<Pinger> pinger(new Pinger(cable->name(), timeout_ns));
-  VIADUCT_TRY(pinger->node_, Node::over(std::move(cable), {}, *pinger->memory_));
+  VIADUCT_TRY(pinger->node_, Node::over(std::move(cable), {.others_listen = true}, *pinger->memory_));
   VIADUCT_TRY(pinger->route_, pinger->node_->route_to({}));
-  VIADUCT_CHECK(pinger->meet());
+  VIADUCT_CHECK(pinger->meet(name));
   return pinger;
+}
+
+Result<std::unique_ptr<Pinger>> Pinger::by_frames(const Route& way, std::uint64_t timeout_ns) {
+  VIADUCT_TRY(auto mac, open_frames(way.interface));
+  return over(std::move(mac), frame_name(way.peer), timeout_ns);
 }
 
 std::string Pinger::peer() const {
@@ -124,11 +173,17 @@ bool Pinger::drain() {
 }
 
 Error Pinger::silent(const std::string& what) const {
-  const std::string hint = connected_ ? "it answered before, so it has ended, or the way there is cut"
-                                      : "is `viaduct ping --answer` running there, and does a firewall let UDP through "
-                                        "in both directions?";
+  const double seconds = static_cast<double>(timeout_ns_) / 1e9;
+  if (route_.to.ss_family == AF_UNSPEC) {
+    return Error(ETIMEDOUT,
+                 fmt::format("{} to frames by {} within {:g} s: nobody there listens to frames, or a router is "
+                             "in between",
+                             what, route_.interface, seconds));
+  }
+  const std::string hint =
+      connected_ ? "it answered before, so it has ended, or the way there is cut" : why_silent(route_);
   return Error(ETIMEDOUT, fmt::format("{} by {} within {:g} s (UDP, from {}, MTU {} on the way): {}", what, route_.peer,
-                                      static_cast<double>(timeout_ns_) / 1e9, route_.from, route_.mtu, hint));
+                                      seconds, route_.from, route_.mtu, hint));
 }
 
 void Pinger::turn(bool spin) {
@@ -173,8 +228,8 @@ Status Pinger::wait(const std::string& what, bool spin, Done&& done) {
   return {};
 }
 
-Status Pinger::meet() {
-  VIADUCT_TRY(const std::uint64_t session, node_->connect(route_, kPingName, timeout_ns_));
+Status Pinger::meet(const std::string& name) {
+  VIADUCT_TRY(const std::uint64_t session, node_->connect(route_, name, timeout_ns_));
   VIADUCT_CHECK(wait("no answer", false, [this] { return connected_; }));
   session_ = session;
   node_->use(session_)->open({}, {});

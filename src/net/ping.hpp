@@ -12,11 +12,17 @@ namespace viaduct::net {
 
 inline constexpr const char* kPingName = "viaduct-ping";
 
+// A MAC for nodes on an interface that others use as well.
+Result<std::unique_ptr<nic::Mac>> open_frames(const std::string& interface);
+
 // Answers whoever asks: echoes messages, and has memory that anybody may write and read.
 class PingAnswerer {
  public:
   static Result<std::unique_ptr<PingAnswerer>> open(std::uint16_t port);
-  static Result<std::unique_ptr<PingAnswerer>> over(std::unique_ptr<nic::Mac> cable);
+  static Result<std::unique_ptr<PingAnswerer>> over(std::unique_ptr<nic::Mac> cable, const std::string& name);
+  // Also those who ask by frames, past the kernel's protocols, on every interface with an IPv4 address that permits it.
+  // Which these are; empty: `why` says why not.
+  std::vector<std::string> answer_frames(std::uint16_t port, std::string& why);
   ~PingAnswerer();
 
   // One turn, sleeping for at most so long where nothing happens.
@@ -26,10 +32,12 @@ class PingAnswerer {
  private:
   class Memory;
   PingAnswerer();
+  bool progress();
   void take(const StationEvent& event);
 
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Node> node_;
+  std::vector<std::unique_ptr<PingAnswerer>> by_frames_;
 };
 
 // The other end: one connection to an answerer, whose memory is as large as this one's.
@@ -39,7 +47,10 @@ class Pinger {
 
   // Connects to "HOST" or "HOST:PORT". Nothing that it waits for may take longer than the timeout.
   static Result<std::unique_ptr<Pinger>> open(const std::string& host, std::uint64_t timeout_ns);
-  static Result<std::unique_ptr<Pinger>> over(std::unique_ptr<nic::Mac> cable, std::uint64_t timeout_ns);
+  static Result<std::unique_ptr<Pinger>> over(std::unique_ptr<nic::Mac> cable, const std::string& name,
+                                              std::uint64_t timeout_ns);
+  // By frames on the interface that leads to the same host and port.
+  static Result<std::unique_ptr<Pinger>> by_frames(const Route& way, std::uint64_t timeout_ns);
   ~Pinger();
 
   // 4 bytes there and back, `count` times, looking all the time or sleeping in between; nanoseconds of each.
@@ -59,7 +70,7 @@ class Pinger {
  private:
   class Memory;
   Pinger(std::string host, std::uint64_t timeout_ns);
-  Status meet();
+  Status meet(const std::string& name);
   void turn(bool spin);
   Error silent(const std::string& what) const;
   template <class Done>

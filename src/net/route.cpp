@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 
 #include <charconv>
@@ -160,6 +161,21 @@ Result<Route> find_route(const std::string& host, std::uint16_t port) {
     last = route.error();
   }
   return last;
+}
+
+std::vector<OwnAddress> own_addresses() {
+  std::vector<OwnAddress> found;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return found;
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
+    if ((each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    sockaddr_storage address{};
+    std::memcpy(&address, each->ifa_addr, sizeof(sockaddr_in));
+    found.push_back({each->ifa_name, text_of(address, false)});
+  }
+  ::freeifaddrs(list);
+  return found;
 }
 
 bool is_own_address(const std::string& host) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/result.hpp"
 
@@ -30,6 +31,12 @@ std::string text_of(const sockaddr_storage& address, bool with_port = true);
 std::uint16_t port_of(const sockaddr_storage& address);
 void set_port(sockaddr_storage& address, std::uint16_t port);
 socklen_t length_of(const sockaddr_storage& address);  // 0: it is none of IP
+
+// The IPv4 addresses of interfaces that are up, without the loopback.
+struct OwnAddress {
+  std::string interface, address;
+};
+std::vector<OwnAddress> own_addresses();
 
 // An address of this host's own. False, too, where the name is not known.
 bool is_own_address(const std::string& host);

@@ -30,6 +30,8 @@ constexpr const char* kPaths[] = {"processors",
                                   "tap",
                                   "udp-gso",
                                   "udp-gro",
+                                  "hosts-udp",
+                                  "hosts-packet",
                                   "gpu-copy",
                                   "libfabric"};
 
