@@ -13,7 +13,7 @@ struct Line {
 constexpr const char* kSpinning = "4 B, spinning";
 constexpr const char* kSleeping = "4 B, sleeping";
 constexpr const char* kFrames = "4 B, frames, spinning";
-constexpr int kCable = 0, kFrameCable = 1;  // who takes frames past the kernel has a cable of its own
+constexpr int kCable = 0, kFrameCable = 1, kBareCable = 2;  // who takes frames past the kernel has a cable of its own
 
 }  // namespace
 
@@ -25,12 +25,12 @@ Result<Report> run_net_latency(const Options& options) {
                          {kSpinning, bare_udp_path(), kCable}};
   for (NetWho& fabric : fabric_paths(suite)) rows.push_back({kSpinning, std::move(fabric), kCable});
   rows.push_back({kFrames, session_by_packet_path(), kFrameCable});
-  rows.push_back({kFrames, bare_packet_path(), kFrameCable});
+  rows.push_back({kFrames, bare_packet_path(), kBareCable});
   rows.push_back({kFrames, tcp_path(true), kCable});
   rows.push_back({kSleeping, session_path(false), kCable});
   rows.push_back({kSleeping, tcp_path(false), kCable});
   auto lab = Lab::fork([&]() -> Result<Lab::Measurements> {
-    VIADUCT_TRY(const TwoNetworks* networks, join_networks({1500, 1500}));
+    VIADUCT_TRY(const TwoNetworks* networks, join_networks({1500, 1500, 1500}));
     Lab::Measurements measurements;
     for (const Line& row : rows) {
       VIADUCT_TRY(NetPath * path, add_path(row.who, *networks, row.cable));
