@@ -382,9 +382,6 @@ void Core::partner_gone(Partner& partner, Status why) {
     next = decltype(partner.messages)::next(*one);
     if (one->claimed) {
       one->lost = why;
-      one->announced = false;
-      one->complete = true;
-      one->have = 0;
       partner.messages.remove(*one);
     } else {
       forget_room(*one);

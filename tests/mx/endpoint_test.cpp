@@ -98,6 +98,57 @@ TEST_F(Endpoints, ASendUntilMatchedWaitsForItsReceive) {
   }
 }
 
+TEST_F(Endpoints, AClaimedMessageIsItsOwners) {
+  for (const std::size_t size : {100u, 30000u, 100000u}) {
+    Buffer out(size, 4), in(size), other(size);
+    Request* const sending = send(*a, to_b, out, 5);
+    Waiting waiting;
+    Message* claimed = nullptr;
+    ASSERT_TRUE(until([&] { return (claimed = b->claim({.match = 5}, waiting)) != nullptr; }));
+    EXPECT_FALSE(b->probe({.match = 5}, waiting));
+    Request* const later = receive(*b, other, 5);
+    const iovec piece = in.piece();
+    EXPECT_EQ(complete(*b, b->receive_claimed(claimed, {.into = {&piece, 1}})).status, Status::success);
+    EXPECT_TRUE(in.holds(4, size));
+    EXPECT_EQ(complete(*a, sending).status, Status::success);
+    EXPECT_TRUE(b->cancel(later));
+    EXPECT_EQ(complete(*b, later).status, Status::cancelled);
+    EXPECT_EQ(b->view().unexpected_bytes, 0u);
+  }
+  // Its sender goes before it is received.
+  Buffer out(100000, 4), in(100000);
+  (void)send(*a, to_b, out, 5);
+  Waiting waiting;
+  Message* claimed = nullptr;
+  ASSERT_TRUE(until([&] { return (claimed = b->claim({.match = 5}, waiting)) != nullptr; }));
+  a.reset();
+  ASSERT_TRUE(until([&] { return !b->is_connected(to_a); }));
+  const iovec piece = in.piece();
+  EXPECT_EQ(complete(*b, b->receive_claimed(claimed, {.into = {&piece, 1}})).status, Status::endpoint_closed);
+  EXPECT_EQ(b->view().unexpected_bytes, 0u);
+}
+
+// Memory of one that the other reads and writes.
+TEST_F(Endpoints, ExposedMemoryIsReached) {
+  Buffer there(200'000, 1), here(200'000, 9);
+  const Memory memory = b->expose(there.bytes.data(), there.bytes.size(), kRemoteRead | kRemoteWrite);
+  ASSERT_NE(memory.key, 0u);
+  const auto address = reinterpret_cast<std::uint64_t>(there.bytes.data());
+  const iovec piece = here.piece();
+  const Status got = complete(*a, a->get(to_b, {&piece, 1}, memory.key, address, nullptr)).status;
+  if (got == Status::no_resources) GTEST_SKIP() << "no way into the memory of other processes here";
+  EXPECT_EQ(got, Status::success);
+  EXPECT_TRUE(here.holds(1, 200'000));
+  here = Buffer(200'000, 7);
+  const iovec again = here.piece();
+  EXPECT_EQ(complete(*a, a->put(to_b, {&again, 1}, memory.key, address, nullptr)).status, Status::success);
+  EXPECT_TRUE(there.holds(7, 200'000));
+  EXPECT_EQ(complete(*a, a->get(to_b, {&again, 1}, memory.key, address + 1, nullptr)).status, Status::bad_window);
+  EXPECT_EQ(complete(*a, a->get(to_b, {&again, 1}, memory.key + 65536, address, nullptr)).status, Status::bad_window);
+  b->withdraw(memory, there.bytes.data());
+  EXPECT_EQ(complete(*a, a->get(to_b, {&again, 1}, memory.key, address, nullptr)).status, Status::bad_window);
+}
+
 TEST_F(Endpoints, WhenItClosesOthersHearOfIt) {
   Buffer out(100, 1), big(100000, 2), in(100);
   EXPECT_EQ(complete(*a, send(*a, to_b, out, 1)).status, Status::success);
