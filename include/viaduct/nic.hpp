@@ -227,6 +227,12 @@ class [[gnu::visibility("default")]] Host {
   virtual Counters counters() const = 0;
 };
 
+// Where a frame says that it is the last of its message: a byte, and bits in it that are set then.
+struct MessageEnd {
+  std::uint16_t offset = 0;
+  std::uint8_t mask = 0;  // 0: every frame is one
+};
+
 class Endpoint;
 struct EndpointOptions {
   std::uint16_t id = 0;            // by which frames find it; 0: the lowest that is free
@@ -235,6 +241,9 @@ struct EndpointOptions {
   std::uint32_t hold_limit = 256;  // receive buffers of its own; what comes while it holds them all is dropped
   std::uint32_t send_ring = 64;    // frames that wait for the processor that sends; a power of two
   bool listens = false;            // frames for endpoint 0 come here too
+  // A sleeper is woken by the last frame of a message, or when half of the buffers are out, and not before: one who
+  // waits for the rest of a message has a deadline of its own for the case that it does not come.
+  MessageEnd message_end{};
 };
 
 class [[gnu::visibility("default")]] Adapter {

@@ -28,6 +28,7 @@ Result<Port*> LiveAdapter::open_port(const EndpointOptions& options, Port::Openi
     return Error(EOPNOTSUPP, "the adapter was not told where frames name their endpoint (Config::endpoint_at)");
   opening.id = options.id;
   opening.listens = options.listens;
+  opening.message_end = options.message_end;
   opening.geometry = {.buffers = options.hold_limit, .sends = options.send_ring, .max_frame = mac_->max_frame()};
   if (!opening.geometry.is_possible())
     return Error(EINVAL,

@@ -1,5 +1,6 @@
 // Several endpoints of one adapter: who gets which frame, who waits for whom, and what a bad user can spoil.
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <viaduct/nic_endpoint.hpp>
 
 #include <random>
@@ -286,6 +287,40 @@ TEST(AdapterEndpoints, AreSteeredToQueuesAndKeepTheirOrderWhenMoved) {
   mover.join();
   traffic.join();
   EXPECT_EQ(pair.right->statistics().totals.bad_commands, 1U);
+}
+
+TEST(AdapterEndpoints, MayBeWokenByTheLastFrameOfAMessageOnly) {
+  constexpr std::uint16_t kFlags = 50;
+  Pair pair(endpoints(Partition::release));
+  auto sender = open(*pair.left, {});
+  auto endpoint = open(*pair.right, {.id = 6, .hold_limit = 32, .message_end = {.offset = kFlags, .mask = 2}});
+  const auto send_part = [&](std::uint32_t number, bool last) {
+    Bytes frame = frame_for(6, number);
+    frame[kFlags] = last ? std::byte{3} : std::byte{1};
+    ASSERT_TRUE(send_in_time(*sender, frame));
+  };
+  const auto readable = [&](int milliseconds) {
+    pollfd entry{endpoint->descriptor(), POLLIN, 0};
+    return ::poll(&entry, 1, milliseconds) == 1;
+  };
+  const auto arrived = [&](std::uint64_t packets) {
+    for (const std::uint64_t end = Clock::steady().now_ns() + kPatienceNs;
+         pair.right->statistics().totals.packets_received < packets && Clock::steady().now_ns() < end;)
+      std::this_thread::yield();
+  };
+  ASSERT_TRUE(endpoint->arm());
+  for (std::uint32_t i = 0; i < 3; ++i) send_part(i, false);
+  arrived(3);
+  EXPECT_FALSE(readable(20));
+  send_part(3, true);
+  EXPECT_TRUE(readable(5000));
+  endpoint->disarm();
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(take(*endpoint), i);
+  ASSERT_TRUE(endpoint->arm());  // a message longer than the buffers reach
+  for (std::uint32_t i = 4; i < 20; ++i) send_part(i, false);
+  EXPECT_TRUE(readable(5000));
+  endpoint->disarm();
+  for (std::uint32_t i = 4; i < 20; ++i) EXPECT_EQ(take(*endpoint), i);
 }
 
 TEST(AdapterEndpoints, ARequestedQueueChangesTheTable) {

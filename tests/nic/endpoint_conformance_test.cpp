@@ -227,8 +227,9 @@ class EndpointConformance : public testing::TestWithParam<EndpointUnderTest> {
   static std::optional<std::uint32_t> take(Endpoint& endpoint) {
     const auto packet = hold(endpoint);
     if (!packet) return std::nullopt;
+    const std::uint32_t number = number_in(*packet);
     endpoint.give_back({&*packet, 1});
-    return number_in(*packet);
+    return number;
   }
   static bool ours(const Packet& packet) {
     return packet.length >= 60 && packet.data[12] == std::byte{0x88} && packet.data[13] == std::byte{0xb5};
@@ -248,8 +249,9 @@ class EndpointConformance : public testing::TestWithParam<EndpointUnderTest> {
     for (const std::uint64_t end = in_5_s(); Clock::steady().now_ns() < end;) {
       Packet packet;
       if (endpoint.receive({&packet, 1}) == 1) {
+        const auto number = ours(packet) ? std::optional(number_in(packet)) : std::nullopt;
         endpoint.give_back({&packet, 1});
-        if (ours(packet)) return number_in(packet);
+        if (number) return number;
       } else if (endpoint.arm()) {
         (void)readable(endpoint.descriptor(), 5000);
         endpoint.disarm();

@@ -184,6 +184,8 @@ ServeHello hello(std::uint16_t id) {
           .core = -1,
           .id = id,
           .listens = 0,
+          .end_mask = 0,
+          .end_offset = 0,
           .reserved = {}};
 }
 

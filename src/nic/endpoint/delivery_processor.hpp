@@ -18,7 +18,7 @@ namespace viaduct::nic {
 
 class DeliveryProcessor {
  public:
-  static constexpr std::uint32_t kFrames = 256;
+  static constexpr std::uint32_t kFrames = 512;  // as many as the MAC lets out: it does not fill up
 
   DeliveryProcessor(unsigned queue, int core, std::uint64_t spin_us) : queue_(queue), core_(core), spin_us_(spin_us) {}
   ~DeliveryProcessor();

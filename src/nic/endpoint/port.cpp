@@ -16,10 +16,11 @@ void Port::open(Opening opening) {
   bell_ = opening.bell, is_socket_ = opening.is_socket;
   producer_ = free_consumer_ = send_consumer_ = 0;
   over_limit_ = 0;
+  message_end_ = opening.message_end;
+  rings_ = false;
   with_user_.assign(opening.geometry.buffers, 0);
   free_.clear();
   for (std::uint32_t i = opening.geometry.buffers; i-- != 0;) free_.push_back(i);
-  queue = 0, last_ticket = 0;
   id_.store(opening.id, std::memory_order_relaxed);
   listens_.store(opening.listens, std::memory_order_relaxed);
   open_.store(true, std::memory_order_relaxed);
@@ -45,6 +46,12 @@ void Port::take_free() {
   }
 }
 
+bool Port::is_half_out() {
+  const std::uint32_t half = view_.geometry.buffers / 2;
+  if (free_.size() <= half) take_free();
+  return free_.size() <= half;
+}
+
 bool Port::deliver(const Frame& frame, unsigned from_queue) {
   if (free_.empty()) take_free();
   if (free_.empty() || frame.length > view_.geometry.max_frame) {
@@ -54,6 +61,7 @@ bool Port::deliver(const Frame& frame, unsigned from_queue) {
   const std::uint32_t buffer = free_.back();
   free_.pop_back();
   with_user_[buffer] = 1;
+  rings_ |= ends_message(frame) || is_half_out();
   std::memcpy(view_.buffer(buffer), frame.data, frame.length);
   view_.returned[producer_ & (view_.geometry.ring() - 1)] = {
       buffer, frame.length, frame.congested ? ReturnedPacket::kCongested : std::uint16_t{0},
@@ -64,7 +72,7 @@ bool Port::deliver(const Frame& frame, unsigned from_queue) {
 
 // A socket, and not an eventfd, for a user in another process: a byte can be sent without waiting whatever the user did
 // to the descriptor.
-void Port::ring_user() {
+void Port::ring() {
   if (!WakeProtocol<FullFences>::must_wake(view_.memory->user_word)) return;
   if (is_socket_)
     (void)::send(bell_, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -95,7 +103,7 @@ std::size_t Port::send(Mac& mac, std::uint64_t& bytes, bool& waiting) {
   fence::full();  // between this and the look: the user asks for a ring and then looks for room
   if (view_.memory->wants_room.load(std::memory_order_relaxed) != 0) {
     view_.memory->wants_room.store(0, std::memory_order_relaxed);
-    ring_user();
+    ring();
   }
   return taken;
 }

@@ -24,7 +24,8 @@ class Port {
     bool listens = false;
     EndpointGeometry geometry{};
     Segment segment{};
-    int bell = -1;           // where its user sleeps; not ours
+    int bell = -1;  // where its user sleeps; not ours
+    MessageEnd message_end{};
     bool is_socket = false;  // the bell: a byte is sent; else an eventfd
   };
 
@@ -39,8 +40,12 @@ class Port {
   // Receiving half. False: the user holds as much as it may; counted.
   bool deliver(const Frame& frame, unsigned queue);
   void count_over_limit() { view_.memory->over_limit.store(++over_limit_, std::memory_order_relaxed); }
-  // After the last of a batch.
-  void ring_user();
+  // After the last of a batch, if there is one in it to ring for.
+  void ring_user() {
+    if (!rings_) return;
+    rings_ = false;
+    ring();
+  }
 
   // Sending half. How many frames the MAC took, their bytes added up; `waiting`: it took less than there are.
   std::size_t send(Mac& mac, std::uint64_t& bytes, bool& waiting);
@@ -57,6 +62,13 @@ class Port {
 
  private:
   void take_free();
+  bool is_half_out();
+  void ring();
+  bool ends_message(const Frame& frame) const {
+    return message_end_.mask == 0 ||
+           (message_end_.offset < frame.length &&
+            (std::to_integer<unsigned>(frame.data[message_end_.offset]) & message_end_.mask) == message_end_.mask);
+  }
 
   std::atomic<bool> open_{false}, listens_{false};
   std::atomic<std::uint16_t> id_{0};
@@ -68,6 +80,8 @@ class Port {
   alignas(64) std::uint32_t producer_ = 0;
   std::uint32_t free_consumer_ = 0;
   std::uint64_t over_limit_ = 0;
+  MessageEnd message_end_;
+  bool rings_ = false;
   std::vector<std::uint32_t> free_;      // a stack: the buffer used last is in a cache
   std::vector<std::uint8_t> with_user_;  // per buffer
   // Sending half.

@@ -21,7 +21,9 @@ struct ServeHello {
   std::int32_t core;
   std::uint16_t id;
   std::uint8_t listens;
-  std::uint8_t reserved[33];
+  std::uint8_t end_mask;
+  std::uint16_t end_offset;
+  std::uint8_t reserved[30];
 };
 static_assert(sizeof(ServeHello) == 64);
 

@@ -45,6 +45,8 @@ Status ServedEndpoint::connect() {
                          .core = options_.core,
                          .id = options_.id,
                          .listens = options_.listens,
+                         .end_mask = options_.message_end.mask,
+                         .end_offset = options_.message_end.offset,
                          .reserved = {}};
   FdMessage message;
   VIADUCT_TRY(message, ask(socket.get(), hello));
@@ -64,9 +66,14 @@ Status ServedEndpoint::connect() {
 
   const std::lock_guard locked(changing_);
   EndpointRings rings(EndpointView(segment.payload(), geometry));
-  for (const Life& life : lives_)
-    if (life.rings.out() == 0) over_limit_before_ += life.rings.memory().over_limit.load(std::memory_order_relaxed);
-  std::erase_if(lives_, [](const Life& life) { return life.rings.out() == 0; });
+  // The one before stays for whoever looks at its counters just now.
+  while (lives_.size() > 1) {
+    const auto idle =
+        std::find_if(lives_.begin(), std::prev(lives_.end()), [](const Life& life) { return life.rings.out() == 0; });
+    if (idle == std::prev(lives_.end())) break;
+    over_limit_before_ += idle->rings.memory().over_limit.load(std::memory_order_relaxed);
+    lives_.erase(idle);
+  }
   lives_.push_back({++number_, std::move(segment), std::move(rings)});
   options_.id = answer.id;
   core_.store(answer.core, std::memory_order_relaxed);
@@ -144,10 +151,6 @@ void ServedEndpoint::give_back(std::span<const Packet> packets) {
         lives_, [&](const Life& one) { return (one.number & 0xffff) == packet.buffer >> kLifeShift; });
     if (life == lives_.end() || !life->rings.give_back(packet.buffer & 0xffff)) continue;
     ++count;
-    if (life->rings.out() != 0 || &*life == &lives_.back()) continue;
-    const std::lock_guard locked(changing_);
-    over_limit_before_ += life->rings.memory().over_limit.load(std::memory_order_relaxed);
-    lives_.erase(life);
   }
   lives_.back().rings.post();
   add(returned_, count);

@@ -165,7 +165,8 @@ bool LiveServer::open(User& user) {
                                 .core = hello.core,
                                 .hold_limit = hello.hold_limit,
                                 .send_ring = hello.send_ring,
-                                .listens = hello.listens != 0};
+                                .listens = hello.listens != 0,
+                                .message_end = {.offset = hello.end_offset, .mask = hello.end_mask}};
   int memory = -1;
   auto port = adapter_->open_port(options, opening, &memory);
   if (!port) return refuse(port.error());
