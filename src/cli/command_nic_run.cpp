@@ -19,8 +19,9 @@ namespace viaduct::cli {
 namespace {
 
 struct Options {
-  std::string host, mac, name, pcap, processors;
-  std::string partition = "inline";
+  std::string host, mac, name, pcap, processors, serve, delivery;
+  std::string partition;
+  unsigned queues = 1;
   std::string pcap_side = "both";
   std::uint32_t mtu = 0;
   std::uint64_t spin_us = 50;
@@ -125,7 +126,25 @@ ExitCode watch(nic::Bridge& bridge, nic::Capture* capture, StopSignals& signals)
   return capture != nullptr && !capturing ? ExitCode::failed : ExitCode::ok;
 }
 
-ExitCode run(const Options& options) {
+// Without a host there is somebody to serve.
+ExitCode run(const Options& given) {
+  Options options = given;
+  if (options.host.empty() == options.serve.empty())
+    return usage_error("say either --host INTERFACE, to bridge, or --serve NAME, to serve endpoints");
+  if (!options.serve.empty()) {
+    if (!options.pcap.empty()) return usage_error("--pcap goes with --host");
+    return serve_endpoints({.serve = options.serve,
+                            .mac = options.mac,
+                            .name = options.name,
+                            .processors = options.processors,
+                            .delivery = options.delivery,
+                            .partition = options.partition.empty() ? "release" : options.partition,
+                            .queues = options.queues,
+                            .mtu = options.mtu,
+                            .spin_us = options.spin_us});
+  }
+  if (options.queues != 1 || !options.delivery.empty()) return usage_error("--queues and --delivery go with --serve");
+  if (options.partition.empty()) options.partition = "inline";
   auto config = configuration(options);
   if (!config) return usage_error(config.error().message());
   nic::Failure why;
@@ -141,6 +160,7 @@ ExitCode run(const Options& options) {
   StopSignals signals;
   const std::vector<int> cores = config->cores;
   const std::string names = host->name() + " - " + mac->name();
+  fmt::print("{}: {}\n", mac->name(), in_words(mac->capabilities()));
   const auto bridge = nic::Bridge::create(std::move(*config), tapped(std::move(host), capture, options, "host"),
                                           tapped(std::move(mac), capture, options, "mac"), why);
   if (bridge == nullptr) return failure(why.message);
@@ -163,15 +183,24 @@ void add_nic_run(CLI::App& nic) {
   CLI::App* const command =
       nic.add_subcommand("run", "Bridge the kernel's stack through the firmware onto an interface");
   command->add_option("--host", options->host, "The kernel's side: a tap interface, made if it is not there, or a MAC")
-      ->type_name("INTERFACE")
-      ->required();
+      ->type_name("INTERFACE");
+  command->add_option("--serve", options->serve, "Instead: serve endpoints to other processes by this name")
+      ->type_name("NAME");
+  command->add_option("--queues", options->queues, "Receive queues, each with a processor that moves its frames")
+      ->type_name("N")
+      ->check(number_between(1, 16))
+      ->capture_default_str();
+  command
+      ->add_option("--delivery", options->delivery,
+                   "Who moves frames to endpoints: together, single-queue, multiqueue or round-robin")
+      ->type_name("HOW")
+      ->check(CLI::IsMember({"together", "single-queue", "multiqueue", "round-robin"}));
   command->add_option("--mac", options->mac, "packet:IF, xdp:IF, auto:IF, udp:LOCAL,REMOTE or tap:IF")
       ->type_name("MAC")
       ->required();
   command->add_option("--partition", options->partition, "inline, release, parallel or dynamic")
       ->type_name("NAME")
-      ->check(CLI::IsMember({"inline", "release", "parallel", "dynamic"}))
-      ->capture_default_str();
+      ->check(CLI::IsMember({"inline", "release", "parallel", "dynamic"}));
   command->add_option("--processors", options->processors, "Where the firmware runs, such as 0,1")->type_name("LIST");
   command->add_option("--mtu", options->mtu, "Instead of the interface's own")
       ->type_name("BYTES")
