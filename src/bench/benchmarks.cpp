@@ -14,6 +14,7 @@ Result<Report> run_copy_gpu(const Options& options);
 Result<Report> run_nic_udp(const Options& options);
 Result<Report> run_nic_model(const Options& options);
 Result<Report> run_nic_packet(const Options& options);
+Result<Report> run_mx_multiqueue(const Options& options);
 Result<Report> run_net_latency(const Options& options);
 Result<Report> run_net_bandwidth(const Options& options);
 Result<Report> run_net_loss(const Options& options);
@@ -53,6 +54,8 @@ constexpr Benchmark kBenchmarks[] = {
      "the firmware in virtual time on the paper's card, against the paper (Tigon firmware, all figures and tables)",
      run_nic_model},
     {"nic-packet", "the inline adapter on a real interface, against a bare packet socket and UDP", run_nic_packet},
+    {"mx-multiqueue", "messages between endpoints: who moves frames (Open-MX multiqueue, figure 5, table 2)",
+     run_mx_multiqueue},
     {"net-latency", "messages between two hosts, against kernel TCP, libfabric, and bare UDP and frames",
      run_net_latency},
     {"net-bandwidth", "bulk data between two hosts, and what they cost, against kernel TCP, libfabric and bare UDP",
