@@ -10,6 +10,8 @@ namespace viaduct::net {
 
 namespace {
 
+constexpr std::uint64_t kDoubt = 300'000'000;  // ns without a word, after which a process is looked for afresh
+
 std::uint64_t now_ns() {
   return Clock::steady().now_ns();
 }
@@ -95,6 +97,8 @@ void LiveEngine::open_on(std::uint64_t number, FlowId flow) {
   record.session = number;
   record.number = opened;
   session->set_user(opened, record.user);
+  record.opened_at = now_ns();
+  set_doubt(flow, record.opened_at + kDoubt);
   SessionRecord& mine = sessions_.at(number);
   mine.flows[opened] = flow;
   if (mine.idle_since != UINT64_MAX) {
@@ -164,8 +168,29 @@ void LiveEngine::fail(FlowId flow, std::string text, Reason reason) {
   tell(flow, {.kind = FlowEvent::Kind::failed, .reason = reason, .bytes = {}, .text = std::move(text)});
 }
 
+void LiveEngine::set_doubt(FlowId flow, std::uint64_t doubt_at) {
+  FlowRecord& record = *find(flow);
+  if (record.doubt_at != UINT64_MAX) doubts_.erase({record.doubt_at, flow});
+  record.doubt_at = doubt_at;
+  if (doubt_at != UINT64_MAX) doubts_.insert({doubt_at, flow});
+}
+
+// Nothing has come through its session since it asked: the process may be gone, and another one have the name.
+void LiveEngine::doubt(FlowId flow, std::uint64_t now) {
+  FlowRecord& record = *find(flow);
+  set_doubt(flow, UINT64_MAX);
+  if (record.state != FlowRecord::State::opening) return;
+  const Session* const session = node_->look(record.session);
+  if (session != nullptr && session->heard_at() > record.opened_at) return;
+  by_key_.erase(record.key);
+  leave_session(flow, Leaving::at_once);
+  record.state = FlowRecord::State::meeting;
+  meet(flow, now);
+}
+
 void LiveEngine::set_deadline(FlowId flow, std::uint64_t deadline) {
   FlowRecord& record = *find(flow);
+  if (deadline == UINT64_MAX) set_doubt(flow, UINT64_MAX);
   if (record.deadline != UINT64_MAX) deadlines_.erase({record.deadline, flow});
   record.deadline = deadline;
   if (deadline != UINT64_MAX) deadlines_.insert({deadline, flow});
@@ -178,6 +203,10 @@ bool LiveEngine::expire(std::uint64_t now) {
     const FlowId flow = deadlines_.begin()->second;
     expired = true;
     fail(flow, no_answer(*find(flow)));
+  }
+  while (!doubts_.empty() && doubts_.begin()->first <= now) {
+    expired = true;
+    doubt(doubts_.begin()->second, now);
   }
   while (!idle_.empty() && idle_.begin()->first + kKeepIdle <= now) {
     const std::uint64_t number = idle_.begin()->second;

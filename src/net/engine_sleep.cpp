@@ -45,6 +45,7 @@ void LiveEngine::make_news() {
 std::uint64_t LiveEngine::next_deadline() const {
   std::uint64_t next = node_->next_deadline();
   if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
+  if (!doubts_.empty()) next = std::min(next, doubts_.begin()->first);
   if (!idle_.empty()) next = std::min(next, idle_.begin()->first + kKeepIdle);
   return next;
 }

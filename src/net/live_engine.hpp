@@ -90,7 +90,8 @@ class LiveEngine final : public Engine, private Kept {
     std::vector<std::byte> request;
     FlowLimits limits;
     std::uint64_t deadline = UINT64_MAX, within_ns = 0;
-    bool met_for_it = false;  // its session was made for this connection
+    std::uint64_t opened_at = 0, doubt_at = UINT64_MAX;  // on a session that was there before
+    bool met_for_it = false;                             // its session was made for this connection
   };
   struct SessionRecord {
     bool connected = false;
@@ -124,6 +125,8 @@ class LiveEngine final : public Engine, private Kept {
   void note_idle(std::uint64_t session);
   void drop_session(std::uint64_t session);
   void set_deadline(FlowId flow, std::uint64_t deadline);
+  void set_doubt(FlowId flow, std::uint64_t doubt_at);
+  void doubt(FlowId flow, std::uint64_t now);
   bool expire(std::uint64_t now);
 
   // engine_events.cpp
@@ -160,6 +163,7 @@ class LiveEngine final : public Engine, private Kept {
   std::unordered_map<std::uint64_t, SessionRecord> sessions_;
   std::map<std::string, std::uint64_t> by_key_;             // sessions by host and name
   std::set<std::pair<std::uint64_t, FlowId>> deadlines_;    // of connections
+  std::set<std::pair<std::uint64_t, FlowId>> doubts_;       // when those are looked for afresh that got no answer
   std::set<std::pair<std::uint64_t, std::uint64_t>> idle_;  // since when, sessions of ours without flows
   std::deque<Incoming> incoming_;
   std::deque<FlowId> ready_;

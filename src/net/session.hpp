@@ -85,6 +85,7 @@ class Session {
   // Somebody at the peer's address says that there is no such session.
   void peer_forgot(std::uint64_t now);
   Over over() const { return over_; }
+  std::uint64_t heard_at() const { return heard_at_; }  // when the peer's last frame came
   // Nothing is under way in either direction that this side knows of.
   bool quiet() const;
 
