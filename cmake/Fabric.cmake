@@ -1,6 +1,5 @@
 # libviaduct-fi: the provider `viaduct` of libfabric, which libfabric loads from the folders of FI_PROVIDER_PATH or its
 # own. Built where libfabric's headers are.
-viaduct_room(fabric KNOWS base mx LINKS viaduct-base viaduct-mx PkgConfig::libfabric)
 add_library(viaduct-fi SHARED)
 target_link_libraries(viaduct-fi PRIVATE $<BUILD_INTERFACE:viaduct-fabric> $<BUILD_INTERFACE:viaduct-mx>
                       $<BUILD_INTERFACE:viaduct-via> $<BUILD_INTERFACE:viaduct-net> $<BUILD_INTERFACE:viaduct-nic>
