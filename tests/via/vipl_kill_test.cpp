@@ -224,7 +224,11 @@ TEST_P(ViplKill, AtAnyMomentLeavesNothing) {
   using viaduct::testing::open_descriptors;
   const std::string name = own_name(GetParam() ? "kill.provider" : "kill");
   const int rounds = rounds_wanted(), warm = std::max(rounds / 4, kKinds);
-  (void)counter("via.broken");  // the counters of a process are made once, and stay
+  (void)counter("via.broken");  // the counters of a process are made once, and stay; so is who looks after the network
+  {
+    Program first(Liver::kData, true, GetParam());
+    look_for_requests(first, name);
+  }
   const int descriptors_before = open_descriptors(), mapped_before = mapped();
   Random random(4);
   int connections = 0;
