@@ -27,6 +27,9 @@ Result<Report> run_mpi_collectives(const Options& options);
 Result<Report> run_mx_latency(const Options& options);
 Result<Report> run_mx_bandwidth(const Options& options);
 Result<Report> run_sovia(const Options& options);
+Result<Report> run_memnet_channel(const Options& options);
+Result<Report> run_memnet_send(const Options& options);
+Result<Report> run_memnet_web(const Options& options);
 Result<Report> run_sockets_latency(const Options& options);
 Result<Report> run_sockets_messages(const Options& options);
 Result<Report> run_sockets_bandwidth(const Options& options);
@@ -71,6 +74,9 @@ constexpr Benchmark kBenchmarks[] = {
     {"mx-bandwidth", "streams between two MX endpoints", run_mx_bandwidth},
     {"sovia", "streams by the SOVIA protocol, part by part, beside the paper (SOVIA, table 4, figures 5 to 9)",
      run_sovia},
+    {"memnet-channel", "the channel under MemNet (MemNet, table 1)", run_memnet_channel},
+    {"memnet-send", "what a send costs its caller, plain, direct and asynchronous (MemNet, figure 5)", run_memnet_send},
+    {"memnet-web", "a web server over kernel sockets and over MemNet (MemNet, figures 6 to 8)", run_memnet_web},
     {"sockets-latency", "messages there and back through sockets of a plain program, on the kernel and accelerated",
      run_sockets_latency},
     {"sockets-messages", "8 B messages through sockets, one way", run_sockets_messages},
