@@ -23,6 +23,12 @@ std::vector<std::string> names() {
   return all;
 }
 
+// Of an overlap noise may leave nothing; lines that do not move, and sleeps that nobody ends, are the best there is.
+bool may_be_none(const nlohmann::json& row) {
+  const std::string metric = row.at("metric");
+  return metric == "overlap" || metric == "lines moved" || metric == "wakes";
+}
+
 class Bench : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Bench, RunsQuicklyAndReportsNumbers) {
@@ -41,10 +47,10 @@ TEST_P(Bench, RunsQuicklyAndReportsNumbers) {
     ASSERT_TRUE(row.at("median").is_number()) << row;
     const auto median = row.at("median").get<double>();
     EXPECT_TRUE(std::isfinite(median)) << row;
-    const bool share = row.at("metric") == "overlap";              // of which noise may leave nothing
-    EXPECT_TRUE(share || row.at("p90").get<double>() > 0) << row;  // in a crowd a short round may see no turn at all
+    EXPECT_TRUE(may_be_none(row) || row.at("p90").get<double>() > 0) << row;  // a short round may see no turn at all
   }
-  for (const auto& ratio : report.at("ratios")) EXPECT_TRUE(ratio.at("ratio").is_number()) << ratio;
+  for (const auto& ratio : report.at("ratios"))
+    EXPECT_TRUE(may_be_none(ratio) || ratio.at("ratio").is_number()) << ratio;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Bench, ::testing::ValuesIn(names()), [](const auto& tested) {
