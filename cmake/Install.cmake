@@ -11,7 +11,7 @@ set(VIADUCT_OWN_FOLDER ${CMAKE_INSTALL_LIBEXECDIR}/viaduct)
 # Before the first rule: from here on everything is stripped, and the folders that are not there yet are ours to remove.
 function(viaduct_begin_install)
   set(folders "")
-  foreach(folder ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_LIBDIR}/cmake/viaduct
+  foreach(folder ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_LIBDIR}/cmake/viaduct ${CMAKE_INSTALL_LIBDIR}/libfabric
                  ${CMAKE_INSTALL_INCLUDEDIR}/viaduct ${VIADUCT_OWN_FOLDER} ${CMAKE_INSTALL_MANDIR}/man1
                  ${CMAKE_INSTALL_MANDIR}/man3)
     while(folder AND NOT IS_ABSOLUTE "${folder}")
