@@ -1,5 +1,6 @@
 // The handler that docs/nic.md shows: it answers ping frames in the firmware, and what handlers may rely on.
 #include <gmock/gmock.h>
+#include <atomic>
 
 #include <thread>
 
@@ -89,7 +90,7 @@ TEST_P(HandlerExample, AnswersPingFramesAndLeavesTheOthersToTheHost) {
 class Beacon final : public FrameHandler {
  public:
   void handle(std::span<const Frame>, std::span<FrameFate>, Transmitter&) override {}
-  std::uint64_t next_due_ns() const override { return due_; }
+  std::uint64_t next_due_ns() const override { return due_.load(); }
   void on_due(std::uint64_t now, Transmitter& out) override {
     due_ = now + 1'000'000;
     const Bytes frame = numbered_frame(number_, 60);
@@ -97,7 +98,7 @@ class Beacon final : public FrameHandler {
   }
 
  private:
-  std::uint64_t due_ = 0;
+  std::atomic<std::uint64_t> due_{0};  // a processor that dozes looks, too
   std::uint32_t number_ = 0;
 };
 
